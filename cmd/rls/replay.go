@@ -103,7 +103,7 @@ Formats: rls recognises these in each file, and the formats in the file of --env
   caddy  the JSON of Caddy
 For any other text, --format takes the format as Envoy or nginx write it: '$remote_addr [$time_local] "$request" $status'. rls removes what kubectl logs, Docker, containerd, syslog, journald, Fluent Bit, Vector, Loki and Google Cloud put before or around a line. A line that one of them has split is unreadable.
 
-Conditions of --fail-if: a figure, one of > >= < <=, and a number. With % the number is a share of the requests, of the callers or of the lines. rule:NAME. before a figure takes one rule. The figures unreadable, no_address and span alone mean more than zero.
+Conditions of --fail-if: a figure, one of > >= < <=, and a number. With % the number is a percentage of the requests, of the callers or of the lines. rule:NAME. before a figure takes one rule. The figures unreadable, no_address and span alone mean more than zero.
 ` + replay.FiguresHelp() + `
 Exit code 3: the report is of a part of the requests, because the command was interrupted, a log could not be read to its end, or the memory of store.memory.max_bytes was full.`
 

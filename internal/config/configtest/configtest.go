@@ -70,7 +70,7 @@ func Golden(t testing.TB, file, got string) {
 	Diff(t, string(want), got, "%s; if the new one is right, run the test with -update", file)
 }
 
-// CheckProblems checks what holds for all problems: one line each, and a place.
+// CheckProblems checks what holds for all problems: one line each, and a position.
 func CheckProblems(t *testing.T, err error) {
 	t.Helper()
 	got := ProblemsOf(t, err)
@@ -211,10 +211,10 @@ func describe(r *rules.Rule) string {
 		}
 		path = append(path, text)
 	}
-	line := r.Domain + ": " + strings.Join(path, " > ") + ": " + r.Name + ": " + tellTerms(r.Terms)
+	line := r.Domain + ": " + strings.Join(path, " > ") + ": " + r.Name + ": " + formatTerms(r.Terms)
 	var tiers []string
 	for t, terms := range r.ByTier {
-		tiers = append(tiers, t+" "+tellTerms(terms))
+		tiers = append(tiers, t+" "+formatTerms(terms))
 	}
 	slices.Sort(tiers)
 	for _, t := range tiers {
@@ -243,8 +243,8 @@ func describe(r *rules.Rule) string {
 	return line
 }
 
-// tellTerms writes the limits of a rule or of one of its tiers.
-func tellTerms(t rules.Terms) string {
+// formatTerms writes the limits of a rule or of one of its tiers.
+func formatTerms(t rules.Terms) string {
 	var parts []string
 	for _, l := range t.Limits {
 		text := fmt.Sprintf("%d/%s", l.Hits, rules.FormatWindow(l.Window))

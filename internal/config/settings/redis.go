@@ -408,7 +408,7 @@ func (l *settingsLoader) redisConnection(path string, r *Redis) {
 		l.problem(path+".url", "%s", err)
 	} else {
 		r.URL.RedisServers = servers
-		l.redisBesideURL(path, r)
+		l.redisWithURL(path, r)
 	}
 	l.password(path+".username", r.Username, path+".password", r.Password, r.PasswordFile)
 	l.password(path+".sentinel_username", r.SentinelUsername, path+".sentinel_password", r.SentinelPassword, r.SentinelPasswordFile)
@@ -454,8 +454,8 @@ func (l *settingsLoader) noTLS(section, why string) {
 	l.refuse(section, []string{"ca_file", "cert_file", "key_file"}, "there is no TLS: "+why)
 }
 
-// redisBesideURL refuses settings that the URL contradicts.
-func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
+// redisWithURL refuses settings that the URL contradicts.
+func (l *settingsLoader) redisWithURL(path string, r *Redis) {
 	if r.URL.Password != "" {
 		l.refuse(path, []string{"username", "password_file", "password"}, path+".url also has a user or a password: set them in only one place")
 	}

@@ -61,7 +61,7 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ProblemsOf returns the problems in errs. An error without a place becomes a problem that has only a
+// ProblemsOf returns the problems in errs. An error without a position becomes a problem that has only a
 // message.
 func ProblemsOf(errs ...error) (all Problems) {
 	for _, err := range errs {

@@ -151,7 +151,7 @@ func (s *session) waitForNewer(ctx context.Context, wait time.Duration) *discove
 	return nil
 }
 
-// plain returns nil for the regular end of a stream.
+// plain returns nil if a stream ended regularly.
 func plain(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil

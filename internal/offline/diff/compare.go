@@ -28,7 +28,7 @@ type comparison struct {
 	names       map[*rules.Rules]map[string][]*rules.Rule
 	fixedKeys   bool                                         // a rule is for a single API key
 	replacers   map[*rules.Rules]map[inDomain][]string       // paths of rules by the names that they replace
-	overrides   map[*rules.Rules]map[string]*strings.Builder // the limits that subjects have of their own, by the names of rules
+	overrides   map[*rules.Rules]map[string]*strings.Builder // the overrides of subjects, by the names of rules
 	starts      map[string]bool                              // labels that say when the periods of a subject start; nil: not known yet
 	report      Report
 }
@@ -55,7 +55,7 @@ func Compare(old, now Set) *Report {
 }
 
 // begin notes the names and the locations of a set.
-func (c *comparison) begin(s Set) Side {
+func (c *comparison) begin(s Set) SetSummary {
 	names, replacers := make(map[inDomain][]string), make(map[inDomain][]string)
 	all := s.Rules.All()
 	for i, r := range all {
@@ -76,11 +76,11 @@ func (c *comparison) begin(s Set) Side {
 		slices.Sort(all)
 	}
 	c.given[s.Rules], c.replacers[s.Rules] = names, replacers
-	side := Side{Path: s.Path, Rules: len(all)}
+	summary := SetSummary{Path: s.Path, Rules: len(all)}
 	if d := s.Rules.Tiers(); d != nil {
-		side.Subjects = d.Subjects()
+		summary.Subjects = d.Subjects()
 	}
-	return side
+	return summary
 }
 
 // domains compares the domains and their headers.
@@ -104,7 +104,7 @@ func sortedUnion(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// rules compares the rules of each place.
+// rules compares the rules of each position.
 func (c *comparison) rules() {
 	for _, r := range c.old.Rules.All() {
 		if c.new.Rules.Rule(r.ID()) == nil {
@@ -127,14 +127,14 @@ func (c *comparison) rules() {
 	}
 }
 
-// one adds the change of the rules of one place, if there is one.
+// one adds the change of the rules of one position, if there is one.
 func (c *comparison) one(what string, before, after *rules.Rule) {
 	of := after
 	if of == nil {
 		of = before
 	}
 	change := RuleChange{
-		What: what, Domain: of.Domain, Path: of.String(), Name: of.Name, OldPlace: c.locations[before], NewPlace: c.locations[after],
+		What: what, Domain: of.Domain, Path: of.String(), Name: of.Name, OldLocation: c.locations[before], NewLocation: c.locations[after],
 		Verdict: Neither, Changes: []Change{},
 	}
 	switch what {
@@ -167,8 +167,8 @@ func (c *comparison) whole(change *RuleChange, before, after *rules.Rule) {
 		limits := sample(rs, of, t)
 		one := Change{What: "limits", Verdict: Neither, Worst: worst(limits)}
 		text := textOf(limits)
-		if share := of.TermsOf(t).Observe; share > 0 {
-			text += ", " + observedText(share)
+		if fraction := of.TermsOf(t).Observe; fraction > 0 {
+			text += ", " + observedText(fraction)
 		}
 		if after == nil {
 			one.Old = text

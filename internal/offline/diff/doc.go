@@ -3,11 +3,11 @@
 //
 // # What is compared
 //
-//   - The rules of one place, which is a domain and a path, by what they mean. How they are
+//   - The rules of one position, which is a domain and a path, by what they mean. How they are
 //     written, in which file and in which order, makes no difference. [Change] has one part of a
 //     rule that is different.
 //   - Which rule a descriptor gets. [Compare] walks the trees of both sets at once. At each level
-//     it tries the values that the trees tell apart. These are each value, one value for each
+//     it tries the values that the trees distinguish. These are each value, one value for each
 //     pattern, one for each way in which two patterns fit the same value, and one that neither tree
 //     has. So if a rule takes descriptors from another one, there is an example for this pair.
 //   - The tiers, their subjects, the limits of these, and how many API keys there are, but never a
@@ -27,7 +27,7 @@
 //
 //   - Limits of one kind are compared, and a sliding log with a fixed window. Other kinds are [Both].
 //   - Descriptors that get another rule are [Both], unless only the limits of the rules are different,
-//     or, where subjects have limits of their own under the rules, not even these.
+//     or, where subjects have overrides of the rules, not even these.
 //   - Other limits of a subject are [Both] under a rule whose counter is shared.
 //   - Usage updates with charge: always can exceed a limit. So only limits that count each hit for the
 //     same time or longer are compared. Other rules are assumed to get no calls with x-rls-end.

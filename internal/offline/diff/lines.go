@@ -58,8 +58,8 @@ func (l *lines) rules(all []RuleChange) {
 	for i := range all[:min(len(all), maxLines)] {
 		c := &all[i]
 		text := fmt.Sprintf("%s %s  %s", c.What, c.Name, c.Path)
-		if place := cmp.Or(c.NewPlace, c.OldPlace); place != "" {
-			text += "  (" + place + ")"
+		if location := cmp.Or(c.NewLocation, c.OldLocation); location != "" {
+			text += "  (" + location + ")"
 		}
 		l.title(text, c.Verdict)
 		if c.Note != "" {

@@ -25,7 +25,7 @@ type Live struct {
 // A LiveLimit is a limit of the new rules, with the logs that it would be asked for.
 type LiveLimit struct {
 	Rule string `json:"rule"`
-	// Path is the rule's place in the rules.
+	// Path is the rule's position in the rules.
 	Path string `json:"path"`
 	Old  string `json:"old"`
 	New  string `json:"new"`
@@ -128,8 +128,8 @@ func (l *live) caller(logs []insight.LimitUsage) {
 			history = Kept
 		}
 		observed := limit.Observed
-		if share := rule.TermsOf(limit.Tier).Observe; share > 0 && share < 1 && !strings.Contains(one.Log, hiddenValue) {
-			observed = identity.Observes(share, one.Log)
+		if fraction := rule.TermsOf(limit.Tier).Observe; fraction > 0 && fraction < 1 && !strings.Contains(one.Log, hiddenValue) {
+			observed = identity.Observes(fraction, one.Log)
 		}
 		of := l.limit(rule, was, rules.FormatLimit(limit.Limit.Limit), history, observed)
 		of.Logs++

@@ -231,7 +231,7 @@ func (w *walker) add(at [2]node, path []step) {
 	}
 	if before != nil && after != nil {
 		m.Verdict, m.History = w.movedVerdict(before, after), historyOf(was, is)
-	} else if m.Verdict = verdictOf(was, is); m.Verdict == Neither { // subjects may have limits of their own
+	} else if m.Verdict = verdictOf(was, is); m.Verdict == Neither { // subjects may have overrides
 		switch {
 		case before != nil && w.overridden(w.old.Rules, before) != "":
 			m.Verdict = Looser

@@ -15,11 +15,11 @@ import (
 // more than their limits is different, the verdict is [Both].
 func (c *comparison) movedVerdict(before, after *rules.Rule) Verdict {
 	was, is := c.old.Rules.Tiers(), c.new.Rules.Tiers()
-	own := c.overridden(c.old.Rules, before)
-	if own != c.overridden(c.new.Rules, after) || before.Name != after.Name && (elsewhere(was) || elsewhere(is)) {
-		return Both // subjects have other limits of their own, or may have
+	overrides := c.overridden(c.old.Rules, before)
+	if overrides != c.overridden(c.new.Rules, after) || before.Name != after.Name && (elsewhere(was) || elsewhere(is)) {
+		return Both // subjects have other limits, or may have
 	}
-	v, limited := Neither, own != ""
+	v, limited := Neither, overrides != ""
 	same := true // what overrides replace: limits, also those that are only observed
 	tiers := (&pair{c, before, after}).contexts()
 	if len(tiers) == 0 {
@@ -38,7 +38,7 @@ func (c *comparison) movedVerdict(before, after *rules.Rule) Verdict {
 			return Both // other logs are only observed
 		}
 	}
-	if own != "" && !same || limited && !c.alike(before, after) {
+	if overrides != "" && !same || limited && !c.alike(before, after) {
 		return Both
 	}
 	return v
@@ -92,7 +92,7 @@ func (c *comparison) apart(r *rules.Rule, level int) int {
 // elsewhere reports whether subjects are known only to a customer source.
 func elsewhere(d *tier.Directory) bool { return d != nil && d.Subjects() == 0 && len(d.Tiers()) > 0 }
 
-// replacersOf returns the places of the rules that replace a rule.
+// replacersOf returns the positions of the rules that replace a rule.
 func (c *comparison) replacersOf(rs *rules.Rules, r *rules.Rule) []string {
 	if r.GivenName() == "" {
 		return nil
@@ -100,8 +100,7 @@ func (c *comparison) replacersOf(rs *rules.Rules, r *rules.Rule) []string {
 	return c.replacers[rs][inDomain{r.Domain, r.GivenName()}]
 }
 
-// overridden describes the limits that subjects have of their own under a rule. If no subject has
-// one, it is empty.
+// overridden describes the overrides of a rule. Without one it is empty.
 func (c *comparison) overridden(rs *rules.Rules, r *rules.Rule) string {
 	all := c.overrides[rs]
 	if all == nil {

@@ -51,8 +51,8 @@ type Report struct {
 	Changed bool `json:"changed"`
 	// Verdict is that of all changes together.
 	Verdict Verdict        `json:"verdict"`
-	Old     Side           `json:"old"`
-	New     Side           `json:"new"`
+	Old     SetSummary     `json:"old"`
+	New     SetSummary     `json:"new"`
 	Domains []DomainChange `json:"domains"`
 	Rules   []RuleChange   `json:"rules"`
 	// Matches are at most [MaxMatches], and MatchesLeftOut is how many more there are.
@@ -67,8 +67,8 @@ type Report struct {
 	Live *Live `json:"live,omitempty"`
 }
 
-// Side is one of the two sets.
-type Side struct {
+// SetSummary is one of the two sets.
+type SetSummary struct {
 	// Path is what the operator compares, as written.
 	Path  string `json:"path"`
 	Rules int    `json:"rules"`
@@ -90,14 +90,14 @@ type RuleChange struct {
 	// What is added, removed or changed.
 	What   string `json:"what"`
 	Domain string `json:"domain"`
-	// Path is the rule's place in the rules: edge|route=search/api_key. It has no API key.
+	// Path is the rule's position in the rules: edge|route=search/api_key. It has no API key.
 	Path string `json:"path"`
 	// Name is the new name, or the old one of a rule that is gone.
 	Name string `json:"name"`
-	// OldPlace and NewPlace are file:line.
-	OldPlace string  `json:"old_place,omitempty"`
-	NewPlace string  `json:"new_place,omitempty"`
-	Verdict  Verdict `json:"verdict"`
+	// OldLocation and NewLocation are file:line.
+	OldLocation string  `json:"old_place,omitempty"`
+	NewLocation string  `json:"new_place,omitempty"`
+	Verdict     Verdict `json:"verdict"`
 	// Note says that no request can match the rule.
 	Note    string   `json:"note,omitempty"`
 	Changes []Change `json:"changes"`
@@ -130,7 +130,7 @@ type MatchChange struct {
 	// Example is one such descriptor, as rls explain takes it. Values that must not be shown are
 	// "***" in it.
 	Example string `json:"example"`
-	// OldRule and NewRule are names of rules, and OldPath and NewPath their places. Empty: no rule.
+	// OldRule and NewRule are names of rules, and OldPath and NewPath their positions. Empty: no rule.
 	OldRule string  `json:"old_rule"`
 	OldPath string  `json:"old_path"`
 	NewRule string  `json:"new_rule"`

@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
-// A pair is the rule of one place in both sets.
+// A pair is the rule of one position in both sets.
 type pair struct {
 	*comparison
 	before, after *rules.Rule
@@ -169,7 +169,7 @@ func onStoreError(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 	return r.StoreError().String()
 }
 
-// replaces names the places of the rules that do not apply if the rule matches.
+// replaces names the positions of the rules that do not apply if the rule matches.
 func (c *comparison) replaces(rs *rules.Rules, r *rules.Rule) string {
 	var all []string
 	for _, name := range r.Replaces {
@@ -259,7 +259,7 @@ func (p *pair) limits() []Change {
 			}
 			g.add(c, t)
 		}
-		if c, ok := observe(shareOf(before, was), shareOf(after, is)); ok {
+		if c, ok := observe(fractionOf(before, was), fractionOf(after, is)); ok {
 			g.add(c, t)
 		}
 	}
@@ -345,7 +345,7 @@ func enforced(before, after []explain.AccountLimit, v Verdict) Verdict {
 	return v
 }
 
-// A limitPart is a part of limits that [rules.FormatLimit] does not tell.
+// A limitPart is a part of limits that [rules.FormatLimit] leaves out.
 type limitPart struct {
 	what string
 	// matters is true if the part changes what a limit admits.
@@ -379,7 +379,7 @@ func (p *limitPart) join(all []explain.AccountLimit) string {
 }
 
 // shareOf returns the share of the logs of limits that are only observed. The service may observe all.
-func shareOf(all []explain.AccountLimit, of *rules.Terms) float64 {
+func fractionOf(all []explain.AccountLimit, of *rules.Terms) float64 {
 	if slices.ContainsFunc(all, func(l explain.AccountLimit) bool { return l.Observed }) {
 		return 1
 	}
@@ -395,13 +395,13 @@ func observe(before, after float64) (c Change, changed bool) {
 }
 
 // observedText describes a share of logs that are only observed.
-func observedText(share float64) string {
-	switch share {
+func observedText(fraction float64) string {
+	switch fraction {
 	case 0:
 		return "enforced"
 	case 1:
 		return "only observed"
 	default:
-		return fmt.Sprintf("only observed for %g %% of the logs", share*100)
+		return fmt.Sprintf("only observed for %g %% of the logs", fraction*100)
 	}
 }

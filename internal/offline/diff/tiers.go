@@ -78,7 +78,7 @@ func (c *comparison) moved(before, after string, except []string) move {
 		}
 		was, is := sample(c.old.Rules, old, before), sample(c.new.Rules, r, after)
 		all := changesOf(was, is)
-		if o, ok := observe(shareOf(was, old.TermsOf(before)), shareOf(is, r.TermsOf(after))); ok {
+		if o, ok := observe(fractionOf(was, old.TermsOf(before)), fractionOf(is, r.TermsOf(after))); ok {
 			all = append(all, o)
 		}
 		m.ofOne(r, all)
@@ -206,11 +206,11 @@ func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[s
 	}
 	if before.Tier != after.Tier {
 		// Under the rules for which the subject has an override, its own limits say what changes.
-		own := sortedUnion(overridden(before), overridden(after))
-		key := fmt.Sprintf("%q %q %q", before.Tier, after.Tier, own)
+		names := sortedUnion(overridden(before), overridden(after))
+		key := fmt.Sprintf("%q %q %q", before.Tier, after.Tier, names)
 		m, ok := moves[key]
 		if !ok {
-			m = c.moved(before.Tier, after.Tier, own)
+			m = c.moved(before.Tier, after.Tier, names)
 			moves[key] = m
 		}
 		g.add(before.ID, SubjectChange{What: "tier", Old: before.Tier, New: after.Tier, Verdict: m.verdict, Changes: m.changes, LeftOut: m.leftOut})
@@ -221,7 +221,7 @@ func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[s
 	if before.Extra == nil && after.Extra == nil {
 		return
 	}
-	if m := c.own(before, after); len(m.changes) > 0 {
+	if m := c.overrideChanges(before, after); len(m.changes) > 0 {
 		g.add(before.ID, SubjectChange{What: "limits", Verdict: m.verdict, Changes: m.changes, LeftOut: m.leftOut})
 	}
 }
@@ -266,8 +266,8 @@ func writtenText(s *tier.Subject, rule string) string {
 	return strings.TrimPrefix(textOf(all)+", "+observeText(o.Observe), ", ")
 }
 
-// own compares the limits of a subject under the rules for which it has an override.
-func (c *comparison) own(before, after *tier.Subject) move {
+// overrideChanges compares the limits of a subject under the rules for which it has an override.
+func (c *comparison) overrideChanges(before, after *tier.Subject) move {
 	if len(c.old.Rules.All())+len(c.new.Rules.All()) == 0 {
 		return written(before, after)
 	}
@@ -291,7 +291,7 @@ func (c *comparison) own(before, after *tier.Subject) move {
 		}
 		old, now := sampleOf(c.old.Rules, was, before), sampleOf(c.new.Rules, is, after)
 		m.ofOne(is, changesOf(old, now))
-		if c, ok := ownObserve(was.TermsOf(before.Tier), is.TermsOf(after.Tier), observeOf(before, was.Name), observeOf(after, is.Name)); ok {
+		if c, ok := overrideObserve(was.TermsOf(before.Tier), is.TermsOf(after.Tier), observeOf(before, was.Name), observeOf(after, is.Name)); ok {
 			m.add(is, []Change{c})
 		}
 	}
@@ -305,11 +305,11 @@ func observeOf(s *tier.Subject, rule string) tier.Observe {
 }
 
 // ownObserve compares what the overrides of a subject say of observing, under a rule with these terms.
-func ownObserve(termsBefore, termsAfter *rules.Terms, before, after tier.Observe) (c Change, changed bool) {
+func overrideObserve(termsBefore, termsAfter *rules.Terms, before, after tier.Observe) (c Change, changed bool) {
 	if before == after {
 		return c, false
 	}
-	share := func(o tier.Observe, of *rules.Terms) float64 {
+	fraction := func(o tier.Observe, of *rules.Terms) float64 {
 		switch o {
 		case tier.ObserveOnly:
 			return 1
@@ -321,7 +321,7 @@ func ownObserve(termsBefore, termsAfter *rules.Terms, before, after tier.Observe
 	}
 	return Change{
 		What: "observe", Old: observeText(before), New: observeText(after),
-		Verdict: rising(cmp.Compare(share(before, termsBefore), share(after, termsAfter))),
+		Verdict: rising(cmp.Compare(fraction(before, termsBefore), fraction(after, termsAfter))),
 	}, true
 }
 

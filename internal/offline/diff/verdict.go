@@ -47,25 +47,25 @@ func limits(l *explain.AccountLimit) bool { return !l.Unlimited && l.Limit.Hits 
 // always reports whether reports may exceed a limit.
 func always(l *explain.AccountLimit) bool { return l.Rule != nil && l.Rule.Always }
 
-// implies reports whether a surely admits nothing that b denies. debts is true if reports may exceed
+// implies reports whether a surely admits nothing that b denies. excess is true if reports may exceed
 // the limits. Then a must count each hit for as long as b does.
-func implies(a, b *rules.Limit, debts bool) bool {
+func implies(a, b *rules.Limit, excess bool) bool {
 	if a.Hits == 0 {
 		return true
 	}
 	if a.Policy == window.Sliding && b.Policy == window.Fixed {
-		return bounds(a, b, debts) // it bounds every window, also those of the clock
+		return bounds(a, b, excess) // it bounds every window, also those of the clock
 	}
 	if a.Policy != b.Policy {
 		return false
 	}
 	switch a.Policy {
 	case window.Sliding:
-		return bounds(a, b, debts)
+		return bounds(a, b, excess)
 	case window.TokenBucket:
 		return a.Hits <= b.Hits && slower(a.Limit, b.Limit)
 	case window.Fixed:
-		return a.Hits <= b.Hits && a.Window%b.Window == 0 || !debts && b.Window%a.Window == 0 && a.Hits <= b.Hits/uint64(b.Window/a.Window)
+		return a.Hits <= b.Hits && a.Window%b.Window == 0 || !excess && b.Window%a.Window == 0 && a.Hits <= b.Hits/uint64(b.Window/a.Window)
 	case window.Calendar:
 		return a.Hits <= b.Hits && sameCalendar(a, b)
 	case window.InFlight:
@@ -76,11 +76,11 @@ func implies(a, b *rules.Limit, debts bool) bool {
 }
 
 // bounds reports whether a sliding window a bounds the windows of b.
-func bounds(a, b *rules.Limit, debts bool) bool {
+func bounds(a, b *rules.Limit, excess bool) bool {
 	if longer(a, b) {
 		return a.Hits <= b.Hits
 	}
-	return !debts && a.Hits <= b.Hits/rules.Covering(a, b)
+	return !excess && a.Hits <= b.Hits/rules.Covering(a, b)
 }
 
 // longer reports whether a sliding window a counts each hit for as long as b does.

@@ -14,7 +14,7 @@ import (
 //	["rule:" NAME "."] FIGURE (">=" | ">" | "<=" | "<") NUMBER ["%"]
 //
 // A figure that says why a report may mislead can stand alone: "span" is "span>0". NAME is the name
-// of a rule, which can have dots. With a percent sign the figure is a share: of
+// of a rule, which can have dots. With a percent sign the figure is a percentage: of
 // the requests, of the callers or of the lines.
 type Condition struct {
 	text     string
@@ -22,10 +22,10 @@ type Condition struct {
 	figure   *figure
 	operator string
 	number   float64
-	share    bool
+	percent  bool
 }
 
-// A figure is what a [Condition] can be about. Its functions return it, and what it is a share of.
+// A figure is what a [Condition] can be about. Its functions return it, and what it is a percentage of.
 type figure struct {
 	name, means string
 	of          func(*Report) (value, of uint64)
@@ -68,7 +68,7 @@ func ParseCondition(text string) (c Condition, err error) {
 	if m == nil {
 		m = make([]string, 6)
 	}
-	c = Condition{text: text, rule: m[1], operator: m[3], share: m[5] != ""}
+	c = Condition{text: text, rule: m[1], operator: m[3], percent: m[5] != ""}
 	if at := slices.IndexFunc(figures, func(f *figure) bool { return f.name == m[2] }); at >= 0 {
 		c.figure = figures[at]
 	}
@@ -77,8 +77,8 @@ func ParseCondition(text string) (c Condition, err error) {
 	case err != nil || c.figure == nil || c.rule != "" && c.figure.ofRule == nil:
 		return c, fmt.Errorf("%q: expected a comparison such as denied>0.1%% or rule:NAME.denied>100; the figures are %s, and of a rule %s",
 			text, figureNames(", ", false), figureNames(", ", true))
-	case c.share && c.number > 100:
-		return c, fmt.Errorf("%q: a share is at most 100%%", text)
+	case c.percent && c.number > 100:
+		return c, fmt.Errorf("%q: a percentage is at most 100%%", text)
 	}
 	return c, nil
 }
@@ -124,7 +124,7 @@ func (c Condition) Holds(r *Report) (figure string, holds bool) {
 	value, of := c.value(r)
 	figure = strconv.FormatUint(value, 10)
 	n := float64(value)
-	if c.share {
+	if c.percent {
 		if n = 0; of > 0 {
 			n = 100 * float64(value) / float64(of)
 		}
@@ -143,7 +143,7 @@ func (c Condition) Holds(r *Report) (figure string, holds bool) {
 	return figure, holds
 }
 
-// value returns the figure, and what it is a share of.
+// value returns the figure, and what it is a percentage of.
 func (c Condition) value(r *Report) (value, of uint64) {
 	if c.rule == "" {
 		return c.figure.of(r)

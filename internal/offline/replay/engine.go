@@ -138,13 +138,13 @@ func (e *Engine) Run(ctx context.Context, from Source) error {
 			e.o.Progress(e.number)
 		}
 		if err := e.Add(deciding, r); err != nil {
-			return fmt.Errorf("%s: %w", e.placeOf(r), err)
+			return fmt.Errorf("%s: %w", e.locationOf(r), err)
 		}
 	}
 }
 
-// placeOf names the line of a record.
-func (e *Engine) placeOf(r *accesslog.Record) string {
+// locationOf names the line of a record.
+func (e *Engine) locationOf(r *accesslog.Record) string {
 	if r.File < len(e.o.Files) {
 		return fmt.Sprintf("%s:%d", e.o.Files[r.File], r.Line)
 	}
@@ -202,7 +202,7 @@ func (e *Engine) Report(ctx context.Context, logs accesslog.Stats) (*Report, err
 	}
 	n, counts := e.now, e.counts
 	counts.Allowed, counts.Denied, counts.Unlimited, counts.UnknownSubjects = n.allowed, n.denied, n.unlimited, n.unknown
-	r := &Report{Counts: counts, Times: e.series, Logs: logs, Evicted: n.timeline.Evicted(), LogsShare: e.sample.share(), Subjects: n.tally.top.rows()}
+	r := &Report{Counts: counts, Times: e.series, Logs: logs, Evicted: n.timeline.Evicted(), LogsFraction: e.sample.fraction(), Subjects: n.tally.top.rows()}
 	if r.Requests > 0 {
 		r.From, r.To = at(e.from), at(e.to)
 	}

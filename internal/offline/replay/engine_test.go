@@ -507,7 +507,7 @@ func TestWhatIf(t *testing.T) {
 					if s.Above > 0 {
 						t.Errorf("with several costs nothing is certain: %+v", s)
 					}
-				case s.Above > 0 && float64(with(s.Above).Denied) < s.Share*3000, s.Limit > 0 && float64(with(s.Limit).Denied) >= s.Share*3000, s.Above == 0 && s.Limit == 0:
+				case s.Above > 0 && float64(with(s.Above).Denied) < s.Fraction*3000, s.Limit > 0 && float64(with(s.Limit).Denied) >= s.Fraction*3000, s.Above == 0 && s.Limit == 0:
 					t.Errorf("%+v", s)
 				}
 			}

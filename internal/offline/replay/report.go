@@ -16,11 +16,11 @@ type Report struct {
 	// Evicted counts the logs that the memory store dropped to keep its bounds, although hits in
 	// them still counted. More requests may have been allowed because of that.
 	Evicted uint64 `json:"evicted,omitempty"`
-	// LogsShare is the share of the logs that figures about logs are taken from, because there were
+	// LogsFraction is the share of the logs that figures about logs are taken from, because there were
 	// too many of them to remember each.
-	LogsShare float64   `json:"logs_share"`
-	From      time.Time `json:"from"`
-	To        time.Time `json:"to"`
+	LogsFraction float64   `json:"logs_share"`
+	From         time.Time `json:"from"`
+	To           time.Time `json:"to"`
 	// Partial is true if the replay was ended before the end of the logs.
 	Partial    bool            `json:"partial"`
 	Times      Series          `json:"times"`
@@ -59,14 +59,14 @@ type RuleReport struct {
 	// ChargeOnce is true if retries of a request can be free. WhatIf charges each of them.
 	ChargeOnce bool `json:"charge_once,omitempty"`
 	Observed   bool `json:"observed,omitempty"`
-	// Own is true for limits of subjects, or of requests, in place of those of the rule.
-	Own      bool   `json:"own,omitempty"`
+	// Override is true for limits of subjects, or of requests, in place of those of the rule.
+	Override bool   `json:"own,omitempty"`
 	Requests uint64 `json:"requests"`
 	Denied   uint64 `json:"denied"`
 	// Near counts admitted requests after which at most a tenth of the limit remained.
 	Near uint64 `json:"near"`
-	// Logs counts the logs, which are the callers as this rule tells them apart, and DeniedLogs
-	// those that were denied at least once. They and Peaks are estimates if Report.LogsShare is
+	// Logs counts the logs, which are the callers as this rule distinguishes them, and DeniedLogs
+	// those that were denied at least once. They and Peaks are estimates if Report.LogsFraction is
 	// below 1.
 	Logs       uint64 `json:"logs"`
 	DeniedLogs uint64 `json:"denied_logs"`
@@ -76,14 +76,14 @@ type RuleReport struct {
 }
 
 // A RuleTotal is what all limits of the rules of one name did together, in all tiers. It counts each
-// request and each caller once. Logs and DeniedLogs are estimates if Report.LogsShare is below 1.
+// request and each caller once. Logs and DeniedLogs are estimates if Report.LogsFraction is below 1.
 type RuleTotal struct {
 	Rule       string `json:"rule"`
 	Observed   bool   `json:"observed,omitempty"`
 	Requests   uint64 `json:"requests"`
 	Denied     uint64 `json:"denied"`
 	Near       uint64 `json:"near"`
-	Logs       uint64 `json:"logs"` // the callers, as this rule tells them apart
+	Logs       uint64 `json:"logs"` // the callers, as this rule distinguishes them
 	DeniedLogs uint64 `json:"denied_logs"`
 }
 
@@ -91,36 +91,36 @@ type RuleTotal struct {
 type Peak struct {
 	Percentile float64 `json:"percentile"`
 	Used       uint64  `json:"used"`
-	Share      float64 `json:"share"`
+	Fraction   float64 `json:"share"`
 }
 
 // A WhatIf says what other limits in place of one would have done with the requests that it applied to,
 // all other rules left out. Limits of requests in flight are not varied, nor overrides. For a token
-// bucket the limit is its rate; the burst stays. If Report.LogsShare is below 1, the rows are estimates.
+// bucket the limit is its rate; the burst stays. If Report.LogsFraction is below 1, the rows are estimates.
 type WhatIf struct {
 	Requests uint64      `json:"requests"` // that the limit applied to
 	Rows     []WhatIfRow `json:"rows"`     // by rising limit
-	// For each share: the smallest limit that denies less.
+	// For each fraction: the smallest limit that denies less.
 	Smallest []Smallest `json:"smallest"`
 }
 
 // A WhatIfRow is one limit.
 type WhatIfRow struct {
-	Limit       uint64  `json:"limit"`
-	Denied      uint64  `json:"denied"`
-	DeniedShare float64 `json:"denied_share"`
-	DeniedLogs  uint64  `json:"denied_logs"`
-	LogsShare   float64 `json:"denied_logs_share"`
-	Current     bool    `json:"current,omitempty"`
+	Limit          uint64  `json:"limit"`
+	Denied         uint64  `json:"denied"`
+	DeniedFraction float64 `json:"denied_share"`
+	DeniedLogs     uint64  `json:"denied_logs"`
+	LogsFraction   float64 `json:"denied_logs_share"`
+	Current        bool    `json:"current,omitempty"`
 }
 
-// A Smallest is the smallest limit that denies less than a share of the requests.
+// A Smallest is the smallest limit that denies less than a fraction of the requests.
 type Smallest struct {
-	Share float64 `json:"share"` // 0.001 or 0.01
-	Limit uint64  `json:"limit"` // the smallest of those tried; 0: none of them does
+	Fraction float64 `json:"share"` // 0.001 or 0.01
+	Limit    uint64  `json:"limit"` // the smallest of those tried; 0: none of them does
 	// Above is a limit that denies the share or more, so the smallest limit of all is above it, and
 	// at most Limit. It is 0 if none is known for certain: the requests have several costs, retries may
-	// be free, or Report.LogsShare is below 1.
+	// be free, or Report.LogsFraction is below 1.
 	Above uint64 `json:"above,omitempty"`
 }
 

@@ -19,8 +19,8 @@ func (s *sample) keeps(hash uint64) bool { return hash&(s.times()-1) == 0 }
 // times is how many logs one kept log stands for.
 func (s *sample) times() uint64 { return 1 << s.level }
 
-// share is the share of the logs that are kept.
-func (s *sample) share() float64 { return 1 / float64(s.times()) }
+// fraction is the fraction of the logs that is kept.
+func (s *sample) fraction() float64 { return 1 / float64(s.times()) }
 
 // bound drops logs until the others fit.
 func (s *sample) bound(now int64) {

@@ -25,8 +25,8 @@ func TestSample(t *testing.T) {
 	o := EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(5, 10*time.Second))), Describer: &fields{keys: []string{"tenant"}}, WhatIf: func(string) bool { return true }}
 	o.Against = o.Rules
 	whole := replayed(t, o, from)
-	if whole.LogsShare != 1 {
-		t.Fatalf("all logs have room, and the share is %g", whole.LogsShare)
+	if whole.LogsFraction != 1 {
+		t.Fatalf("all logs have room, and the share is %g", whole.LogsFraction)
 	}
 	e := NewEngine(o)
 	defer e.Close()
@@ -55,13 +55,13 @@ func TestSample(t *testing.T) {
 		}
 	}
 	all, part := whole.Rules[0], r.Rules[0]
-	if r.LogsShare >= 1 || r.LogsShare < 1.0/64 || part.WhatIf.Requests != all.WhatIf.Requests || part.Denied != all.Denied {
-		t.Errorf("the share is %g, of %d requests, of which %d are denied", r.LogsShare, part.WhatIf.Requests, part.Denied)
+	if r.LogsFraction >= 1 || r.LogsFraction < 1.0/64 || part.WhatIf.Requests != all.WhatIf.Requests || part.Denied != all.Denied {
+		t.Errorf("the share is %g, of %d requests, of which %d are denied", r.LogsFraction, part.WhatIf.Requests, part.Denied)
 	}
 	about("callers", float64(part.Logs), float64(all.Logs), 600)
 	about("denied callers", float64(part.DeniedLogs), float64(all.DeniedLogs), 600)
 	for i, row := range part.WhatIf.Rows {
-		about("requests denied by "+strconv.FormatUint(row.Limit, 10), row.DeniedShare, all.WhatIf.Rows[i].DeniedShare, 0.05)
+		about("requests denied by "+strconv.FormatUint(row.Limit, 10), row.DeniedFraction, all.WhatIf.Rows[i].DeniedFraction, 0.05)
 		about("callers denied by "+strconv.FormatUint(row.Limit, 10), float64(row.DeniedLogs), float64(all.WhatIf.Rows[i].DeniedLogs), 600)
 	}
 	for _, s := range part.WhatIf.Smallest {

@@ -285,7 +285,7 @@ func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, 
 			})
 		}
 		r := RuleReport{
-			Rule: p.rule.Name, Location: locations[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.override,
+			Rule: p.rule.Name, Location: locations[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Override: p.override,
 			Requests: p.requests, Denied: p.denied, Near: p.near,
 			Logs: uint64(len(uses[p.index])) * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
 		}
@@ -348,7 +348,7 @@ func peaks(uses []uint32, limit uint64) (peaks []Peak) {
 	for _, p := range percentiles {
 		at := int(math.Ceil(p/100*float64(len(uses)))) - 1
 		used := uint64(uses[min(max(at, 0), len(uses)-1)])
-		peaks = append(peaks, Peak{Percentile: p, Used: used, Share: float64(used) / float64(limit)})
+		peaks = append(peaks, Peak{Percentile: p, Used: used, Fraction: float64(used) / float64(limit)})
 	}
 	return peaks
 }

@@ -67,16 +67,16 @@ func (v *variants) report(l *rules.Limit, logs uint64) *WhatIf {
 	}
 	w := &WhatIf{Requests: v.requests}
 	for i, limit := range v.limits {
-		row := WhatIfRow{Limit: limit, Denied: min(v.denied[i], v.requests), DeniedShare: v.share(i), DeniedLogs: v.logsDenied(i), Current: limit == current(l)}
+		row := WhatIfRow{Limit: limit, Denied: min(v.denied[i], v.requests), DeniedFraction: v.fraction(i), DeniedLogs: v.logsDenied(i), Current: limit == current(l)}
 		if logs > 0 {
-			row.LogsShare = min(float64(row.DeniedLogs)/float64(logs), 1)
+			row.LogsFraction = min(float64(row.DeniedLogs)/float64(logs), 1)
 		}
 		w.Rows = append(w.Rows, row)
 	}
-	for _, share := range [...]float64{0.001, 0.01} {
-		one := Smallest{Share: share}
+	for _, fraction := range [...]float64{0.001, 0.01} {
+		one := Smallest{Fraction: fraction}
 		for i := len(v.limits) - 1; i >= 0; i-- {
-			if v.share(i) < share {
+			if v.fraction(i) < fraction {
 				one.Limit = v.limits[i]
 			} else if one.Above == 0 && !v.mixed && v.sample.level == 0 { // with several costs a larger limit can deny more
 				one.Above = v.limits[i]
@@ -118,8 +118,8 @@ func newVariants(l rules.Limit, s *sample) *variants {
 	return v
 }
 
-// share returns the share of the requests that the i-th limit denied.
-func (v *variants) share(i int) float64 {
+// fraction returns the fraction of the requests that the i-th limit denied.
+func (v *variants) fraction(i int) float64 {
 	if v.requests == 0 {
 		return 0
 	}

@@ -17,7 +17,7 @@ import (
 // of tests reached.
 type Coverage struct {
 	parts     []Part
-	places    map[*rules.Rule]int // where the parts of a rule begin in parts
+	begins    map[*rules.Rule]int // where the parts of a rule begin in parts
 	overrides map[override]int    // where they are in parts
 }
 
@@ -27,9 +27,9 @@ type override struct{ subject, rule string }
 // A Part is a rule with its limits for one tier, for all tiers that it does not name, or for one
 // subject.
 type Part struct {
-	Place string // file:line of the rule, or the tiers file of the subject
-	Rule  string
-	Tier  string // empty: all that the rule does not name
+	Location string // file:line of the rule, or the tiers file of the subject
+	Rule     string
+	Tier     string // empty: all that the rule does not name
 	// Subject has an override of the rule. Empty: the part is not about one subject.
 	Subject string
 	// Requests is how many requests reached it.
@@ -41,12 +41,12 @@ type Part struct {
 // NewCoverage returns the coverage of the rules of a generation, and of the overrides in a tiers
 // file. Nothing is reached yet.
 func NewCoverage(g *config.Generation, tiersFile string) *Coverage {
-	c := &Coverage{places: make(map[*rules.Rule]int), overrides: make(map[override]int)}
+	c := &Coverage{begins: make(map[*rules.Rule]int), overrides: make(map[override]int)}
 	names := make(map[string]bool)
 	for i, rule := range g.Rules.All() {
-		c.places[rule], names[rule.Name] = len(c.parts), true
+		c.begins[rule], names[rule.Name] = len(c.parts), true
 		add := func(tier string) {
-			c.parts = append(c.parts, Part{Place: g.Locations[i].String(), Rule: rule.Name, Tier: tier, of: rule})
+			c.parts = append(c.parts, Part{Location: g.Locations[i].String(), Rule: rule.Name, Tier: tier, of: rule})
 		}
 		if len(rule.ByTier) == 0 || len(rule.Terms.Limits) > 0 || rule.Terms.Unlimited {
 			add("")
@@ -59,23 +59,23 @@ func NewCoverage(g *config.Generation, tiersFile string) *Coverage {
 	if tiers == nil {
 		return c
 	}
-	var own []override
+	var all []override
 	for s := range tiers.All() {
 		if s.Extra == nil {
 			continue
 		}
 		for rule := range s.Extra.Overrides {
 			if names[rule] { // loading the tiers warns of all others
-				own = append(own, override{s.ID, rule})
+				all = append(all, override{s.ID, rule})
 			}
 		}
 	}
-	slices.SortFunc(own, func(a, b override) int {
+	slices.SortFunc(all, func(a, b override) int {
 		return cmp.Or(cmp.Compare(a.subject, b.subject), cmp.Compare(a.rule, b.rule))
 	})
-	for _, o := range own {
+	for _, o := range all {
 		c.overrides[o] = len(c.parts)
-		c.parts = append(c.parts, Part{Place: cmp.Or(tiersFile, "built-in tiers.yaml"), Rule: o.rule, Subject: o.subject})
+		c.parts = append(c.parts, Part{Location: cmp.Or(tiersFile, "built-in tiers.yaml"), Rule: o.rule, Subject: o.subject})
 	}
 	return c
 }
@@ -83,7 +83,7 @@ func NewCoverage(g *config.Generation, tiersFile string) *Coverage {
 // Parts returns everything that requests can reach, in the order of the rules. Overrides follow.
 func (c *Coverage) Parts() []Part { return c.parts }
 
-// count counts what a request reached. A request that meets several limits of a part counts once
+// count counts what a request reached. A request under several limits of a part counts once
 // for each descriptor.
 func (c *Coverage) count(v *decide.Verdict) {
 	rule, tier, descriptor := (*rules.Rule)(nil), "", -1
@@ -94,7 +94,7 @@ func (c *Coverage) count(v *decide.Verdict) {
 		}
 		rule, tier, descriptor = s.Rule, s.Tier, s.Descriptor
 		if s.Source == verdict.SourceOverride || s.Enforcement.Overridden() {
-			c.own(s.Subject, s.Rule)
+			c.reachOverride(s.Subject, s.Rule)
 		}
 		if s.Source != verdict.SourceOverride && !v.Matches[descriptor].Overridden {
 			c.reach(s.Rule, s.Tier)
@@ -105,7 +105,7 @@ func (c *Coverage) count(v *decide.Verdict) {
 		switch {
 		case m.Rule == nil || m.ReplacedBy != nil || m.Overridden:
 		case m.UnlimitedSubject != "":
-			c.own(m.UnlimitedSubject, m.Rule)
+			c.reachOverride(m.UnlimitedSubject, m.Rule)
 		case m.Unlimited:
 			c.reach(m.Rule, m.UnlimitedTier)
 		case len(m.Rule.ByTier) == 0 && len(m.Rule.Terms.Limits) == 0:
@@ -114,8 +114,8 @@ func (c *Coverage) count(v *decide.Verdict) {
 	}
 }
 
-// own counts a request that reached a subject's override of a rule.
-func (c *Coverage) own(subject string, rule *rules.Rule) {
+// reachOverride counts a request that reached a subject's override of a rule.
+func (c *Coverage) reachOverride(subject string, rule *rules.Rule) {
 	if at, ok := c.overrides[override{subject, rule.Name}]; ok {
 		c.parts[at].Requests++
 	}
@@ -124,7 +124,7 @@ func (c *Coverage) own(subject string, rule *rules.Rule) {
 // reach counts a request that reached the limits of a rule for a tier, or for all tiers that the
 // rule does not name.
 func (c *Coverage) reach(rule *rules.Rule, tier string) {
-	first, ok := c.places[rule]
+	first, ok := c.begins[rule]
 	if !ok {
 		return
 	}
@@ -153,9 +153,9 @@ type Report struct {
 // Add adds the results of a file of tests, and the parts that its requests could reach. Parts that
 // other files reach too are counted together.
 func (r *Report) Add(results []Result, parts []Part, notRun int) {
-	type name struct{ place, rule, tier, subject string }
+	type name struct{ location, rule, tier, subject string }
 	known := make(map[name]int, len(r.Parts))
-	of := func(p *Part) name { return name{p.Place, p.Rule, p.Tier, p.Subject} }
+	of := func(p *Part) name { return name{p.Location, p.Rule, p.Tier, p.Subject} }
 	for i := range r.Parts {
 		known[of(&r.Parts[i])] = i
 	}
@@ -195,9 +195,9 @@ func (r *Report) Untested() (lines []string) {
 	return lines
 }
 
-// String names a part with its place.
+// String names a part with its location.
 func (p *Part) String() string {
-	text := p.Place + ": rule " + p.Rule
+	text := p.Location + ": rule " + p.Rule
 	if p.Tier != "" {
 		text += ", tier " + p.Tier
 	}

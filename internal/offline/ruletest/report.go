@@ -30,7 +30,7 @@ func (r *Result) lines() []string {
 		for _, wrong := range f.Wrong {
 			lines = append(lines, fmt.Sprintf("%s:%d: step %d: %s", r.File, f.Line, f.Step, wrong))
 		}
-		lines = append(lines, fmt.Sprintf("the last request of step %d, at %s, is %s", f.Step, strict.FormatDuration(f.At), f.Told))
+		lines = append(lines, fmt.Sprintf("the last request of step %d, at %s, is %s", f.Step, strict.FormatDuration(f.At), f.Got))
 	}
 	return plainAll(lines)
 }

@@ -45,9 +45,9 @@ func (r *Result) Passed() bool { return len(r.Failures) == 0 && len(r.Problems) 
 type Failure struct {
 	Line  int           // in the file
 	Step  int           // counts from 1
-	At    time.Duration // of the request that is told, since the start of the test
+	At    time.Duration // of the last request, since the start of the test
 	Wrong []string      // a sentence for each difference
-	Told  string        // what the request got
+	Got   string        // what the request got
 }
 
 // A Decide decides one request of a test at a time since 1970.
@@ -167,7 +167,7 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		if wrong := steps[i].differences(s); len(wrong) > 0 {
-			result.Failures = append(result.Failures, Failure{Line: s.Line, Step: i + 1, At: steps[i].at, Wrong: wrong, Told: steps[i].String()})
+			result.Failures = append(result.Failures, Failure{Line: s.Line, Step: i + 1, At: steps[i].at, Wrong: wrong, Got: steps[i].String()})
 		}
 		if r.Verbose {
 			result.Answers = append(result.Answers, fmt.Sprintf("%s:%d: step %d at %s: expect: %s", f.Name, s.Line, i+1, strict.FormatDuration(steps[i].at), steps[i].expectation(s.Times)))
@@ -223,7 +223,7 @@ func (r *Runner) request(test string, q *ruletests.Request) (req decide.Request,
 		req.Stream = inflight.NewStreamID(test + "\n" + q.Stream)
 	}
 	if q.End != "" {
-		// What Envoy sends at the end of a stream, before the costs that are known only then.
+		// What Envoy sends when a stream ends, before the costs that are known only then.
 		req.Descriptors = append(req.Descriptors, identity.EndOfStream())
 	}
 	for _, d := range q.Descriptors {

@@ -321,9 +321,9 @@ func TestHostileNames(t *testing.T) {
 	report := Report{
 		Results: []Result{{
 			File: hostile, Name: hostile, Problems: []string{hostile}, Answers: []string{hostile},
-			Failures: []Failure{{Wrong: []string{hostile}, Told: hostile}},
+			Failures: []Failure{{Wrong: []string{hostile}, Got: hostile}},
 		}},
-		Parts: []Part{{Place: hostile, Rule: hostile, Tier: hostile, Subject: hostile}},
+		Parts: []Part{{Location: hostile, Rule: hostile, Tier: hostile, Subject: hostile}},
 	}
 	for name, write := range map[string]func(io.Writer) error{"text": report.WriteText, "JUnit": report.WriteJUnit} {
 		var out strings.Builder
@@ -343,7 +343,7 @@ func TestManyOverrides(t *testing.T) {
 	for range 2 { // two files of tests of the same rules
 		var parts []Part
 		for i := range 1000 {
-			parts = append(parts, Part{Place: "tiers.yaml", Rule: "r", Subject: fmt.Sprint(i)})
+			parts = append(parts, Part{Location: "tiers.yaml", Rule: "r", Subject: fmt.Sprint(i)})
 		}
 		parts[0].Requests++
 		report.Add(nil, parts, 0)

@@ -31,7 +31,7 @@ type KeptStore interface {
 
 // InStore returns a [Runner.Begin] that decides on a new store with its own clock. A request
 // waits until its time has come, counted from the first request of the test. The logs of the
-// store are removed after the test. Receipts of charges stay until they expire.
+// store are removed after the test. Idempotency records stay until they expire.
 func InStore(rs *rules.Rules, open func() KeptStore) func() (Decide, func() error, error) {
 	return func() (Decide, func() error, error) {
 		store := open()

@@ -62,7 +62,7 @@ type Stats struct {
 	// NoRequest counts lines of connections on which no request came: their method and path are
 	// absent. Envoy asks nothing about them.
 	NoRequest uint64 `json:"no_request,omitempty"`
-	// AtEnd counts records whose line tells only when the request ended, and not how long it lasted.
+	// AtEnd counts records whose line says only when the request ended, and not how long it lasted.
 	// Their time is the end.
 	AtEnd uint64 `json:"at_end,omitempty"`
 	// NoAddress counts records whose client or peer is wanted and is no IP address.

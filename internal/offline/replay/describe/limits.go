@@ -74,7 +74,7 @@ func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, chang
 		l.costFrom = &from
 	}
 	if in.LimitFrom != "" {
-		from := d.look(in.LimitFrom, in.Location, "The descriptors had no limit of their own, so the rules counted.")
+		from := d.look(in.LimitFrom, in.Location, "The descriptors had no limits, so the rules counted.")
 		l.limitFrom = &from
 	}
 	if in.DisableKey != "" {

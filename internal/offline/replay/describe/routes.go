@@ -39,7 +39,7 @@ type route struct {
 	headers   []matcher
 	query     []matcher
 	grpc      *matcher
-	never     *unreported // a condition that no log tells: only its name finds the route
+	never     *unreported // a condition that no log reports: only its name finds the route
 	fraction  *unreported
 	plain     bool // the path alone decides
 	questions []question
@@ -108,9 +108,9 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 			}
 		}
 	}
-	const tell = " Give each route its own name."
+	const advice = " Give each route its own name."
 	name := func(at envoyfile.Location, effect string) *unreported {
-		return d.look(accesslog.RouteName, at, effect+tell).none
+		return d.look(accesslog.RouteName, at, effect+advice).none
 	}
 	for _, h := range m.hosts.list {
 		for i := range h.routes {

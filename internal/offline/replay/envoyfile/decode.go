@@ -34,14 +34,14 @@ func (r *reader) manager(v value, at scope) {
 	var before []string
 	for _, item := range r.list(m.get("http_filters")) {
 		f := r.object(item)
-		own, discovery := f.get("typed_config"), f.get("config_discovery")
-		config, typ := r.typed(own)
+		typedConfig, discovery := f.get("typed_config"), f.get("config_discovery")
+		config, typ := r.typed(typedConfig)
 		if typ == typeFilter {
 			if limits := r.filter(f, config); limits != nil {
 				limits.Before = slices.Clone(before)
 				out.Filters = append(out.Filters, limits)
 			}
-		} else if own.mentions(typeFilter) || discovery.mentions(typeFilter) {
+		} else if typedConfig.mentions(typeFilter) || discovery.mentions(typeFilter) {
 			r.d.Problem(item.Position, "a ratelimit filter within another filter, or from a discovery service, is not supported: list it in http_filters, with its typed_config")
 		}
 		kind, _, _ := strings.Cut(typ, ".")

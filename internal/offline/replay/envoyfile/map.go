@@ -82,7 +82,7 @@ func (m *mappedDescriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.P
 	m.entries.ReadLocated(d, n, p)
 }
 
-// fieldsFile is a mapping file beside Envoy's configuration.
+// fieldsFile is a mapping file withEnvoy Envoy's configuration.
 type fieldsFile struct {
 	Fields strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields,required" doc:"the operator that each field of the log stands for"`
 }
@@ -95,9 +95,9 @@ func (fieldsFile) AdviseKey(key string) strict.KeyAdvice {
 	return strict.KeyAdvice{}
 }
 
-// ReadMap reads a mapping file. beside: Envoy's configuration makes the descriptors, so the file has the
+// ReadMap reads a mapping file. withEnvoy: Envoy's configuration makes the descriptors, so the file has the
 // names of fields alone. The error is [strict.Problems]: everything that is wrong.
-func ReadMap(name string, beside bool) (*Map, error) {
+func ReadMap(name string, withEnvoy bool) (*Map, error) {
 	report := &strict.Report{}
 	report.File(name)
 	src, err := files.ReadFile(name, maxMapBytes)
@@ -105,14 +105,14 @@ func ReadMap(name string, beside bool) (*Map, error) {
 		report.Addf(name, 0, "", "%v", err)
 		return nil, report.Err()
 	}
-	return parseMap(name, src.Data, beside, report)
+	return parseMap(name, src.Data, withEnvoy, report)
 }
 
-func parseMap(name string, data []byte, beside bool, report *strict.Report) (*Map, error) {
+func parseMap(name string, data []byte, withEnvoy bool, report *strict.Report) (*Map, error) {
 	var in mapFile
 	into, needs := reflect.ValueOf(&in).Elem(), "domain and descriptors"
 	var alone fieldsFile
-	if beside {
+	if withEnvoy {
 		into, needs = reflect.ValueOf(&alone).Elem(), "fields"
 	}
 	root := strict.Document(name, data, report, "a mapping file", needs)
@@ -121,7 +121,7 @@ func parseMap(name string, data []byte, beside bool, report *strict.Report) (*Ma
 	}
 	r := &reader{report: report, d: &strict.Decoder{File: name, Report: report, Hides: func(string) bool { return true }}}
 	r.d.Decode(root, into, nil)
-	if beside {
+	if withEnvoy {
 		in.Fields = alone.Fields
 	}
 	out := &Map{Domain: in.Domain.Value}

@@ -25,7 +25,7 @@ var style string
 var markup string
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"count": words.Count, "counted": words.Counted, "share": share, "ratio": ratio, "percent": words.Percent, "when": when, "text": shown, "tied": tied,
+	"count": words.Count, "counted": words.Counted, "percentage": percentage, "ratio": ratio, "percent": words.Percent, "when": when, "text": shown, "tied": tied,
 	"bar": bar, "named": ruleName, "callers": callersOf, "percentile": percentile, "smallest": smallest, "caveat": caveat,
 }).Parse(markup))
 
@@ -108,11 +108,11 @@ func tied(sentence string) template.HTML {
 	return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(sentence), " %", "&nbsp;%")) //nolint:gosec // escaped here
 }
 
-// bar returns a bar of a share from 0 to 1. The number stands beside it.
-func bar(share float64, class string) template.HTML {
+// bar returns a bar of a fraction from 0 to 1. The number follows it.
+func bar(fraction float64, class string) template.HTML {
 	width := 0.0
-	if share > 0 {
-		width = math.Min(math.Max(100*share, 1), 100)
+	if fraction > 0 {
+		width = math.Min(math.Max(100*fraction, 1), 100)
 	}
 	return template.HTML(fmt.Sprintf(`<svg viewBox="0 0 100 8" height="8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="track" width="100" height="8"/><rect class="fill %s" width="%s" height="8"/></svg>`, class, words.Coordinate(width))) //nolint:gosec // numbers, and a class of this package
 }

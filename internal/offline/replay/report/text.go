@@ -33,7 +33,7 @@ func WriteText(w io.Writer, r *replay.Report, width int, colours terminal.Colour
 	t.peaks(r)
 	t.whatIfs(r)
 	t.against(r)
-	t.doubts(r)
+	t.limitations(r)
 	_, err := io.WriteString(w, t.String())
 	return err
 }
@@ -94,7 +94,7 @@ func (t *text) totals(r *replay.Report) {
 	t.WriteByte('\n')
 	out := t.table(terminal.Column{}, terminal.Column{Right: true}, terminal.Column{Right: true})
 	row := func(name string, n uint64, paint func(string) string) {
-		out.Add(terminal.Cell{Text: name}, terminal.Cell{Text: words.Count(n), Paint: paint}, terminal.Cell{Text: share(n, r.Requests), Paint: paint})
+		out.Add(terminal.Cell{Text: name}, terminal.Cell{Text: words.Count(n), Paint: paint}, terminal.Cell{Text: percentage(n, r.Requests), Paint: paint})
 	}
 	row("allowed", r.Allowed, t.Green)
 	paint := t.Red
@@ -141,12 +141,12 @@ func (t *text) rules(r *replay.Report) {
 			paint = t.Yellow
 		}
 		out.Add(terminal.Text(one.Rule), terminal.Text(one.Tier), terminal.Text(one.Limit), terminal.Text(words.Count(one.Requests)),
-			terminal.Cell{Text: words.Count(one.Denied), Paint: paint}, terminal.Cell{Text: share(one.Denied, one.Requests), Paint: paint},
+			terminal.Cell{Text: words.Count(one.Denied), Paint: paint}, terminal.Cell{Text: percentage(one.Denied, one.Requests), Paint: paint},
 			terminal.Text(words.Count(one.Near)), terminal.Text(words.Count(one.Logs)), terminal.Text(words.Count(one.DeniedLogs)), terminal.Text(one.Location))
 		switch {
 		case one.Requests == 0:
 			out.Note("no request met it")
-		case one.Own:
+		case one.Override:
 			out.Note("limits of subjects or requests, in place of those of the rule")
 		case one.Observed:
 			out.Note("only observed: its denials were allowed")
@@ -206,10 +206,10 @@ func (t *text) peaks(r *replay.Report) {
 		}
 		row := []terminal.Cell{terminal.Text(one.Rule), terminal.Text(one.Tier), terminal.Text(one.Limit)}
 		for _, p := range one.Peaks {
-			cell := terminal.Cell{Text: words.Percent(p.Share)}
-			if p.Share >= 1 {
+			cell := terminal.Cell{Text: words.Percent(p.Fraction)}
+			if p.Fraction >= 1 {
 				cell.Paint = t.Red
-			} else if p.Share >= 0.9 {
+			} else if p.Fraction >= 0.9 {
 				cell.Paint = t.Yellow
 			}
 			row = append(row, cell)
@@ -257,8 +257,8 @@ func (t *text) whatIf(one *replay.RuleReport) {
 			mark, paint = "now", t.Bold
 		}
 		out.Add(terminal.Cell{Text: mark, Paint: paint}, terminal.Cell{Text: words.Count(row.Limit), Paint: paint}, terminal.Cell{Text: words.Count(row.Denied), Paint: paint},
-			terminal.Cell{Text: words.Percent(row.DeniedShare), Paint: paint}, terminal.Cell{Draw: terminal.Bar(row.DeniedShare)},
-			terminal.Cell{Text: words.Count(row.DeniedLogs), Paint: paint}, terminal.Cell{Text: words.Percent(row.LogsShare), Paint: paint})
+			terminal.Cell{Text: words.Percent(row.DeniedFraction), Paint: paint}, terminal.Cell{Draw: terminal.Bar(row.DeniedFraction)},
+			terminal.Cell{Text: words.Count(row.DeniedLogs), Paint: paint}, terminal.Cell{Text: words.Percent(row.LogsFraction), Paint: paint})
 	}
 	out.Write(t)
 	for _, s := range one.WhatIf.Smallest {
@@ -275,7 +275,7 @@ func (t *text) against(r *replay.Report) {
 		return
 	}
 	t.title("COMPARED WITH THE RULES OF NOW")
-	t.line("", fmt.Sprintf("now %s denied (%s), then %s (%s)", words.Count(a.Denied), share(a.Denied, a.Allowed+a.Denied), words.Count(r.Denied), share(r.Denied, r.Requests)), nil)
+	t.line("", fmt.Sprintf("now %s denied (%s), then %s (%s)", words.Count(a.Denied), percentage(a.Denied, a.Allowed+a.Denied), words.Count(r.Denied), percentage(r.Denied, r.Requests)), nil)
 	paint := t.Red
 	if a.NewlyDenied == 0 {
 		paint = nil
@@ -286,8 +286,8 @@ func (t *text) against(r *replay.Report) {
 	t.subjects("FREED", a.FreedTop)
 }
 
-// doubts writes what the log does not tell, and what was wrong with it.
-func (t *text) doubts(r *replay.Report) {
+// limitations writes what the log does not report, and what was wrong with it.
+func (t *text) limitations(r *replay.Report) {
 	if len(r.Unreported) > 0 {
 		t.title("WHAT THE LOG DOES NOT TELL")
 		for _, u := range r.Unreported {

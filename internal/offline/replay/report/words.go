@@ -12,8 +12,8 @@ import (
 	"github.com/slidegate/slidegate/internal/text/words"
 )
 
-// share returns the share that a part is of a whole.
-func share(part, of uint64) string { return words.Percent(ratio(part, of)) }
+// percentage returns what percentage a part is of a whole.
+func percentage(part, of uint64) string { return words.Percent(ratio(part, of)) }
 
 func ratio(part, of uint64) float64 {
 	if of == 0 {
@@ -71,7 +71,7 @@ func deniedMost(r *replay.Report) []*replay.RuleReport {
 	return all
 }
 
-// smallest says which limit denies less than a share.
+// smallest says which limit denies less than a fraction of the requests.
 func smallest(s replay.Smallest) string {
 	of, limit := "the smallest limit", words.Count(s.Limit)
 	switch {
@@ -85,7 +85,7 @@ func smallest(s replay.Smallest) string {
 	default:
 		of, limit = "the smallest of the limits tried", "none"
 	}
-	return fmt.Sprintf("%s that denies less than %s: %s", of, words.Percent(s.Share), limit)
+	return fmt.Sprintf("%s that denies less than %s: %s", of, words.Percent(s.Fraction), limit)
 }
 
 // caveat says why the figures of a table are not those of the report, if they are not.
@@ -129,11 +129,11 @@ func title(r *replay.Report) string {
 	case r.Denied == 0:
 		return "These limits would have denied no request"
 	default:
-		return "These limits would have denied " + share(r.Denied, r.Requests) + " of the requests"
+		return "These limits would have denied " + percentage(r.Denied, r.Requests) + " of the requests"
 	}
 }
 
-// misleads is the share of the lines or requests from which on a fault makes a report misleading.
+// misleads is the fraction of the lines or requests from which on a fault makes a report misleading.
 const misleads = 0.01
 
 // misleading says why a report may be wrong as a whole, in a sentence for each reason.
@@ -148,7 +148,7 @@ func misleading(r *replay.Report) (all []string) {
 		{l.TooEarly, r.Requests, "%s of the requests began long before the log, by their durations. If the unit of the durations is another one, give the format of the log with --format."},
 	} {
 		if ratio(reason.part, reason.of) >= misleads {
-			all = append(all, fmt.Sprintf(reason.text, share(reason.part, reason.of)))
+			all = append(all, fmt.Sprintf(reason.text, percentage(reason.part, reason.of)))
 		}
 	}
 	return all
@@ -172,7 +172,7 @@ func notes(r *replay.Report) (all []string) {
 	add(unmet && len(r.Unreported) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
 	add(unmet && len(r.Unreported) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "A log has times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
-	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, their peaks and the tables of other limits are estimates from %s of them.", words.Percent(r.LogsShare))
+	add(r.LogsFraction > 0 && r.LogsFraction < 1, "There were too many callers to remember each. The numbers of callers, their peaks and the tables of other limits are estimates from %s of them.", words.Percent(r.LogsFraction))
 	names := regions(r)
 	add(names != "", "The limits of these rules count for all regions (scope): %s. For them, give the logs of all regions; for other rules, those of one region.", names)
 	return all

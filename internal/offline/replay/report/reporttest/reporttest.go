@@ -52,17 +52,17 @@ func times() replay.Series {
 }
 
 // rule invents the peaks of a limit that denied a share of its requests, and what others would have done.
-func rule(one replay.RuleReport, limit uint64, share float64) replay.RuleReport {
+func rule(one replay.RuleReport, limit uint64, fraction float64) replay.RuleReport {
 	for i, percentile := range []float64{50, 90, 99, 99.9, 100} {
 		used := limit * []uint64{9, 41, 92, 99, 100}[i] / 100
-		one.Peaks = append(one.Peaks, replay.Peak{Percentile: percentile, Used: used, Share: float64(used) / float64(limit)})
+		one.Peaks = append(one.Peaks, replay.Peak{Percentile: percentile, Used: used, Fraction: float64(used) / float64(limit)})
 	}
-	one.WhatIf = &replay.WhatIf{Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Above: 139}, {Share: 0.01, Limit: 80, Above: 79}}}
+	one.WhatIf = &replay.WhatIf{Smallest: []replay.Smallest{{Fraction: 0.001, Limit: 140, Above: 139}, {Fraction: 0.01, Limit: 80, Above: 79}}}
 	for _, percent := range []uint64{10, 20, 35, 50, 75, 100, 150, 200, 500, 1000} {
-		denied := min(share*math.Pow(100/float64(percent), 2), 1)
+		denied := min(fraction*math.Pow(100/float64(percent), 2), 1)
 		row := replay.WhatIfRow{
-			Limit: limit * percent / 100, Denied: uint64(denied * float64(one.Requests)), DeniedShare: denied,
-			DeniedLogs: uint64(min(2*denied, 1) * float64(one.Logs)), LogsShare: min(2*denied, 1), Current: percent == 100,
+			Limit: limit * percent / 100, Denied: uint64(denied * float64(one.Requests)), DeniedFraction: denied,
+			DeniedLogs: uint64(min(2*denied, 1) * float64(one.Logs)), LogsFraction: min(2*denied, 1), Current: percent == 100,
 		}
 		if one.WhatIf.Rows = append(one.WhatIf.Rows, row); row.Current {
 			one.Denied, one.DeniedLogs = row.Denied, row.DeniedLogs
@@ -77,7 +77,7 @@ func rules() []replay.RuleReport {
 		rule(replay.RuleReport{Rule: "per-key", Location: "rules.yaml:6", Tier: "pro", Limit: "500 per 1s", Requests: 3_204_771, Near: 112, Logs: 340}, 500, 0),
 		rule(replay.RuleReport{Rule: "search", Location: "rules.yaml:18", Tier: "free", Limit: "200 per 1m, each request costs 10", Requests: 402_118, Near: 9_001, Logs: 6_011}, 200, 0.0082),
 		{Rule: "per-address", Location: "rules.yaml:25", Limit: "20 per 10s", Observed: true, Requests: 8_017_105, Denied: 140_233, Near: 80_122, Logs: 92_004, DeniedLogs: 1_031},
-		{Rule: "partners", Own: true, Location: "rules.yaml:31", Limit: "5 at once, each for at most 30s", Requests: 0},
+		{Rule: "partners", Override: true, Location: "rules.yaml:31", Limit: "5 at once, each for at most 30s", Requests: 0},
 	}
 }
 
@@ -94,7 +94,7 @@ func subjects() []replay.DeniedSubject {
 func usual() *replay.Report {
 	all := subjects()
 	return &replay.Report{
-		Counts: replay.Counts{Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002}, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: []replay.RuleTotal{{Rule: "per-key", Requests: 4_812_334, Denied: 22_101, Near: 61_204}}, Subjects: all,
+		Counts: replay.Counts{Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002}, LogsFraction: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: []replay.RuleTotal{{Rule: "per-key", Requests: 4_812_334, Denied: 22_101, Near: 61_204}}, Subjects: all,
 		Logs: accesslog.Stats{Lines: 8_120_452, Broken: 11, Late: 31, Faults: []accesslog.Fault{
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
@@ -117,13 +117,13 @@ func usual() *replay.Report {
 // calm is a replay in which no request was denied, and which was ended early.
 func calm() *replay.Report {
 	r := &replay.Report{
-		Counts: replay.Counts{Requests: 1204, Allowed: 1204, UnknownSubjects: 12}, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: accesslog.Stats{Lines: 1207, NoRequest: 3, AtEnd: 1204},
+		Counts: replay.Counts{Requests: 1204, Allowed: 1204, UnknownSubjects: 12}, Evicted: 3, LogsFraction: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: accesslog.Stats{Lines: 1207, NoRequest: 3, AtEnd: 1204},
 		Rules:  []replay.RuleReport{rules()[1]},
 		Totals: []replay.RuleTotal{}, Subjects: []replay.DeniedSubject{},
 		Against: &replay.Comparison{Allowed: 1204, NewlyDeniedTop: []replay.DeniedSubject{}, FreedTop: []replay.DeniedSubject{}},
 	}
 	r.Rules[0].Requests, r.Logs.WholeSeconds = 1204, true
-	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Share: 0.001}, {Share: 0.01, Limit: 100}}
+	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Fraction: 0.001}, {Fraction: 0.01, Limit: 100}}
 	r.Times = replay.Series{From: from, Seconds: 1}
 	for i := range 41 {
 		r.Times.Requests, r.Times.Denied = append(r.Times.Requests, uint64(20+i%20)), append(r.Times.Denied, 0)
@@ -134,7 +134,7 @@ func calm() *replay.Report {
 // unlimited is a replay of a log that has neither API keys nor subjects.
 func unlimited() *replay.Report {
 	r := calm()
-	r.Partial, r.UnknownSubjects, r.Evicted, r.LogsShare, r.Against = false, 0, 0, 1, nil
+	r.Partial, r.UnknownSubjects, r.Evicted, r.LogsFraction, r.Against = false, 0, 0, 1, nil
 	r.Logs = accesslog.Stats{Lines: 1204}
 	r.Unlimited = r.Requests
 	r.Rules = []replay.RuleReport{{Rule: "per-key", Location: "rules.yaml:6", Tier: "free", Limit: "100 per 1m"}}
@@ -148,7 +148,7 @@ const Hostile = "</title><script>pwned=1</script>\x1b[31m\u202e\xff\"'`&" + `<im
 func hostile() *replay.Report {
 	long := strings.Repeat("n", 300)
 	r := usual()
-	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Share: 0.001, Limit: 150, Above: 100}, {Share: 0.01, Above: 1000}}
+	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Fraction: 0.001, Limit: 150, Above: 100}, {Fraction: 0.01, Above: 1000}}
 	for i := range r.Rules {
 		r.Rules[i].Rule, r.Rules[i].Tier, r.Rules[i].Limit, r.Rules[i].Location = Hostile, long, Hostile+long, long+Hostile
 	}
@@ -163,7 +163,7 @@ func hostile() *replay.Report {
 	}
 	r.Requests, r.Rules[0].Requests = math.MaxUint64, math.MaxUint64
 	r.Logs.Broken, r.Logs.NoAddress, r.Logs.TooEarly = r.Logs.Lines, math.MaxUint64, math.MaxUint64
-	r.Rules[0].WhatIf.Rows[0] = replay.WhatIfRow{Limit: math.MaxUint64, Denied: math.MaxUint64, DeniedShare: 1, LogsShare: 1}
+	r.Rules[0].WhatIf.Rows[0] = replay.WhatIfRow{Limit: math.MaxUint64, Denied: math.MaxUint64, DeniedFraction: 1, LogsFraction: 1}
 	r.Rules[1].WhatIf.Rows = r.Rules[1].WhatIf.Rows[:1]
 	return r
 }
