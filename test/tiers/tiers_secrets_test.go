@@ -86,11 +86,13 @@ func (e *evidence) of(key string) (places []string) {
 // wantNoKeys fails the test if a key is in any text, or if a text is empty.
 func (e *evidence) wantNoKeys(t *testing.T, p plantedKeys) {
 	t.Helper()
+	e.mu.Lock() // a Redis may still report commands
 	for where, text := range e.found {
 		if text.Len() == 0 {
 			t.Errorf("%s: there is nothing", where)
 		}
 	}
+	e.mu.Unlock()
 	for place, key := range p {
 		for _, at := range e.of(key) {
 			t.Errorf("%s: the key is in %s", place, at)
