@@ -140,11 +140,11 @@ func acme() insight.Usage {
 		Query: insight.Query{Subject: "acme"}, Known: true, Subject: "acme", Tier: "pro", Labels: map[string]string{"plan": "annual"},
 		Source: "memory", Instance: "pod-1", At: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC),
 		Limits: []insight.LimitUsage{
-			{Domain: "edge", Rule: "per-key", Tier: "pro", Policy: "sliding", Limit: 500, Used: 500, Window: 1, NextFree: 0.012, Empty: 0.98, History: history(60)},
-			{Domain: "edge", Rule: "per-key", Tier: "pro", Policy: "sliding", Limit: 20000, Used: 17000, Remaining: 3000, Window: 60, NextFree: 1.2, Empty: 59.1, History: history(60)},
-			{Domain: "edge", Rule: "search", Values: "route=search", Override: true, Shadow: true, ObserveOverride: true, Limit: 10, Used: 12, Window: 3600, NextFree: 60, Empty: 3541, History: history(30)},
+			{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Policy: "sliding", Limit: 500, Window: 1}, Counter: insight.Counter{Used: 500, NextFree: 0.012, Empty: 0.98, History: history(60)}},
+			{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Policy: "sliding", Limit: 20000, Window: 60}, Counter: insight.Counter{Used: 17000, Remaining: 3000, NextFree: 1.2, Empty: 59.1, History: history(60)}},
+			{Domain: "edge", Rule: "search", LogName: insight.LogName{Values: "route=search"}, Override: true, Shadow: true, ObserveOverride: true, Terms: insight.Terms{Limit: 10, Window: 3600}, Counter: insight.Counter{Used: 12, NextFree: 60, Empty: 3541, History: history(30)}},
 			{Domain: "edge", Rule: "internal", Unlimited: true},
-			{Domain: "edge", Rule: "daily", Limit: 1000000, Remaining: 1000000, Window: 86400},
+			{Domain: "edge", Rule: "daily", Terms: insight.Terms{Limit: 1000000, Window: 86400}, Counter: insight.Counter{Remaining: 1000000}},
 		},
 	}
 }
@@ -156,10 +156,10 @@ func hostileUsage() insight.Usage {
 	u.Source = "local"
 	u.Labels = map[string]string{hostile: hostile}
 	u.Limits = []insight.LimitUsage{
-		{Rule: hostile, Values: hostile, Limit: 1 << 62, Used: 1 << 62, Window: 1e300, NextFree: -1, Empty: 1e18},
-		{Rule: long, Values: long, Tier: long, Limit: 5, Used: 5, Window: 60, NextFree: 59},
-		{Rule: wide, Values: wide, Limit: 5, Used: 1, Remaining: 4, Window: 60, History: []uint64{1}},
-		{Rule: strings.Repeat("e\u0301\u0301", 200), Limit: 5, Used: 1, Remaining: 4, Window: 60},
+		{Rule: hostile, LogName: insight.LogName{Values: hostile}, Terms: insight.Terms{Limit: 1 << 62, Window: 1e300}, Counter: insight.Counter{Used: 1 << 62, NextFree: -1, Empty: 1e18}},
+		{Rule: long, LogName: insight.LogName{Values: long}, Tier: long, Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 5, NextFree: 59}},
+		{Rule: wide, LogName: insight.LogName{Values: wide}, Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 1, Remaining: 4, History: []uint64{1}}},
+		{Rule: strings.Repeat("e\u0301\u0301", 200), Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 1, Remaining: 4}},
 	}
 	return u
 }
@@ -193,7 +193,7 @@ func TestUsageOfUnknownKey(t *testing.T) {
 	digest := strings.Repeat("ab", 32)
 	port.usage = []insight.Usage{{
 		Query: insight.Query{Digest: digest}, Source: "redis", ByAddress: true, Notes: []string{"a note\x1b"},
-		Limits: []insight.LimitUsage{{Rule: "per-key", Limit: 5, Remaining: 5, Window: 60, NoLog: true}},
+		Limits: []insight.LimitUsage{{Rule: "per-key", Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Remaining: 5}, NoLog: true}},
 	}}
 	_, out, _ := command(t, "", "usage", "--digest", digest, "--admin", port.address())
 	if !strings.Contains(out, "note: a note\\x1b") || !strings.Contains(out, "Ask with --address") || strings.Contains(out, "No limit is used up") {
@@ -242,7 +242,7 @@ func TestUsageOfTiers(t *testing.T) {
 func TestUsagePages(t *testing.T) {
 	port := newPort(t)
 	first, second := acme(), acme()
-	first.Next, second.Limits = "1", []insight.LimitUsage{{Rule: "last", Limit: 1, Remaining: 1, Window: 60}}
+	first.Next, second.Limits = "1", []insight.LimitUsage{{Rule: "last", Terms: insight.Terms{Limit: 1, Window: 60}, Counter: insight.Counter{Remaining: 1}}}
 	port.usage = []insight.Usage{first, second}
 	code, out, fails := command(t, "", "usage", "--json", "--admin", port.URL, "--rule", "a b", "acme")
 	var got insight.Usage
@@ -284,8 +284,8 @@ func TestSeveralInstances(t *testing.T) {
 		u.Instance, u.Source = fmt.Sprint("pod-", i), "redis"
 		p.usage = []insight.Usage{u}
 		p.denials = insight.Denials{Denials: []insight.Denial{
-			{ID: 2, At: at.Add(time.Duration(i-5) * time.Second), Rule: fmt.Sprint("newer-", i), Limit: 1, Window: 60},
-			{ID: 1, At: at.Add(time.Duration(i-10) * time.Second), Rule: fmt.Sprint("older-", i), Limit: 1, Window: 60},
+			{ID: 2, At: at.Add(time.Duration(i-5) * time.Second), Rule: fmt.Sprint("newer-", i), Terms: insight.Terms{Limit: 1, Window: 60}},
+			{ID: 1, At: at.Add(time.Duration(i-10) * time.Second), Rule: fmt.Sprint("older-", i), Terms: insight.Terms{Limit: 1, Window: 60}},
 		}}
 		p.top = insight.Top{Entries: []insight.TopEntry{{Name: "acme", Count: 10}, {Name: fmt.Sprint("only-", i), Count: 15}}, Error: 2}
 		p.reset = insight.Reset{Query: insight.Query{Subject: "acme"}, Logs: 1}
@@ -367,10 +367,10 @@ func TestResets(t *testing.T) {
 func someDenials(at time.Time) []insight.Denial {
 	long := strings.Repeat("n", 300)
 	return []insight.Denial{
-		{ID: 4, At: at, Rule: hostile, Subject: hostile, Route: hostile, Tier: hostile, RequestID: hostile, Limit: 1, Used: 1, Cost: 1, Window: 1, Wait: 0.5, Of: 1},
-		{ID: 3, At: at, Rule: long, Subject: long, Route: long, Tier: long, RequestID: long, Limit: 20000, Used: 20000, Cost: 5, Window: 60, Never: true, Of: 3, Which: 2, Stands: 10, Shadow: true, Degraded: true},
-		{ID: 2, At: at, Rule: "per-key", Digest: strings.Repeat("ab", 32), Route: "search", Limit: 100, Used: 100, Cost: 1, Window: 60, Wait: 12.3, Of: 1},
-		{ID: 1, At: at, Rule: wide, Subject: "acme", Tier: "pro", Address: "192.0.2.0/24", RequestID: "9c1b2f4e", Limit: 100, Used: 100, Cost: 1, Window: 60, Wait: 60, Of: 1, Stands: 1},
+		{ID: 4, At: at, Rule: hostile, Caller: insight.Caller{Subject: hostile, Route: hostile, Tier: hostile, RequestID: hostile}, Terms: insight.Terms{Limit: 1, Window: 1}, Used: 1, Cost: 1, Retry: insight.Retry{Wait: 0.5}, Of: 1},
+		{ID: 3, At: at, Rule: long, Caller: insight.Caller{Subject: long, Route: long, Tier: long, RequestID: long}, Terms: insight.Terms{Limit: 20000, Window: 60}, Used: 20000, Cost: 5, Retry: insight.Retry{Never: true}, Of: 3, Which: 2, Stands: 10, Shadow: true, Degraded: true},
+		{ID: 2, At: at, Rule: "per-key", Caller: insight.Caller{Digest: strings.Repeat("ab", 32), Route: "search"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 12.3}, Of: 1},
+		{ID: 1, At: at, Rule: wide, Caller: insight.Caller{Subject: "acme", Tier: "pro", Address: "192.0.2.0/24", RequestID: "9c1b2f4e"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 60}, Of: 1, Stands: 1},
 	}
 }
 

@@ -86,7 +86,7 @@ func TestSchema(t *testing.T) {
 	people := strings.NewReplacer("tiers: [free, pro]", "tiers: [free, pro, gold]", "default: free", "default: gold", "id: acme, tier: pro", "id: acme, tier: gold", "requests: 7", "requests: 8").Replace(tiers)
 	old, is := mustLoad(t, tiers, rules), mustLoad(t, people, now)
 	r := diff.Compare(old, is)
-	r.AddLive(old, is, [][]insight.LimitUsage{{{Path: "d|api_key", Policy: "sliding", Limit: 5, Window: 60, Used: 5, Subject: "acme"}}}, []string{"one"})
+	r.AddLive(old, is, [][]insight.LimitUsage{{{Path: "d|api_key", Terms: insight.Terms{Policy: "sliding", Limit: 5, Window: 60}, Counter: insight.Counter{Used: 5}, LogName: insight.LogName{Subject: "acme"}}}}, []string{"one"})
 	for _, report := range []*diff.Report{r, diff.Compare(old, old)} {
 		data, err := json.MarshalIndent(report, "", " ")
 		if err != nil {

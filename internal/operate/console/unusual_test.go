@@ -13,9 +13,9 @@ func TestUnusualLimits(t *testing.T) {
 		usage         insight.LimitUsage
 		state, passes string
 	}{
-		{insight.LimitUsage{Sent: true, Used: 5, Window: 60}, "sent", "Each request brings its own limit"},
-		{insight.LimitUsage{Limit: 5, Used: 9, Window: 60, NextFree: 42, History: []uint64{4, 5}}, "denied", "in 42s."},
-		{insight.LimitUsage{Limit: 5, Used: 5, Window: 60, NextFree: 42, Local: true, OnStoreError: "allow"}, "sent", "on_store_error decides: allow."},
+		{insight.LimitUsage{Sent: true, Counter: insight.Counter{Used: 5}, Terms: insight.Terms{Window: 60}}, "sent", "Each request brings its own limit"},
+		{insight.LimitUsage{Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 9, NextFree: 42, History: []uint64{4, 5}}}, "denied", "in 42s."},
+		{insight.LimitUsage{Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 5, NextFree: 42}, Outage: insight.Outage{Local: true, OnStoreError: "allow"}}, "sent", "on_store_error decides: allow."},
 	} {
 		l := newLimit(tt.usage)
 		if l.State != tt.state || !strings.Contains(l.Passes, tt.passes) {
@@ -31,9 +31,9 @@ func TestUnusualLimits(t *testing.T) {
 // TestDenying: the limit that decides how long a request waits is the first of those that deny.
 func TestDenying(t *testing.T) {
 	u := insight.Usage{Limits: []insight.LimitUsage{
-		{Rule: "room", Limit: 5, Remaining: 1},
-		{Rule: "short", Limit: 5, NextFree: 1},
-		{Rule: "long", Limit: 5, NextFree: 9},
+		{Rule: "room", Terms: insight.Terms{Limit: 5}, Counter: insight.Counter{Remaining: 1}},
+		{Rule: "short", Terms: insight.Terms{Limit: 5}, Counter: insight.Counter{NextFree: 1}},
+		{Rule: "long", Terms: insight.Terms{Limit: 5}, Counter: insight.Counter{NextFree: 9}},
 		{Rule: "zero"},
 		{Rule: "shadow", Shadow: true},
 		{Rule: "unlimited", Unlimited: true},
@@ -53,7 +53,7 @@ func TestFreed(t *testing.T) {
 		"sliding":   "The next hit comes back in 12s, the last one in 58s.",
 		"in_flight": "If no request reports its end, the next one stops counting in 12s, the last one in 58s.",
 	} {
-		l := newLimit(insight.LimitUsage{Policy: policy, Limit: 100, Used: 9, Remaining: 91, Window: 60, NextFree: 12, Empty: 58})
+		l := newLimit(insight.LimitUsage{Terms: insight.Terms{Policy: policy, Limit: 100, Window: 60}, Counter: insight.Counter{Used: 9, Remaining: 91, NextFree: 12, Empty: 58}})
 		if got := l.Freed(); got != want {
 			t.Errorf("%s: got %q, want %q", policy, got, want)
 		}

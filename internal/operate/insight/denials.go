@@ -16,31 +16,11 @@ type Denial struct {
 	At     time.Time `json:"at"`
 	Domain string    `json:"domain"`
 	Rule   string    `json:"rule" doc:"the rule that denied; of several, the one with the longest wait"`
-	// Subject is the id of the subject: of a known one, or as an entry that is no API key names
-	// it. Empty: there is none. Digest is the digest of an unknown API key that has a log of
-	// its own.
-	Subject string `json:"subject,omitempty"`
-	Digest  string `json:"digest,omitempty" doc:"the digest of an unknown API key with its own counter"`
-	// Address is the client's address, masked to /24 or /48.
-	Address string `json:"address,omitempty" doc:"the client's address, masked to /24 or /48"`
-	Tier    string `json:"tier,omitempty"`
-	// Route is the route of the request; see [identity.CallerInfo].
-	Route string `json:"route,omitempty" doc:"the entry that names the route, such as path"`
-	// RequestID is the id of the request, if Envoy sends it.
-	RequestID string `json:"request_id,omitempty" doc:"x-request-id, if Envoy sends it and it is a UUID"`
-	Limit     uint64 `json:"limit"`
-	Used      uint64 `json:"used" doc:"what the counter held; with degraded, the limit"`
-	Cost      uint64 `json:"cost"`
-	// Policy is how the limit counts, empty for sliding, and Rate that of a token bucket.
-	Policy string `json:"policy,omitempty"`
-	Rate   uint64 `json:"rate,omitempty"`
-	// Window and Wait are in seconds. Window is the usual length of a calendar's period, and of a
-	// limit in flight the longest time that a request counts. Wait is zero if Never is true.
-	Window float64 `json:"window_seconds" doc:"the length of the window; of in_flight, hold"`
-	Wait   float64 `json:"wait_seconds" doc:"when this cost passes"`
-	Never  bool    `json:"never,omitempty" doc:"the cost is above the limit, so no wait helps"`
-	// Reset is when the wait is over. It is zero if Never is true.
-	Reset time.Time `json:"reset,omitzero"`
+	Caller
+	Terms        // Policy is empty for sliding
+	Used  uint64 `json:"used" doc:"what the counter held; with degraded, the limit"`
+	Cost  uint64 `json:"cost"`
+	Retry
 	// Of is the number of limits of the request, and Which the number of this one, from 1.
 	Which int `json:"which" doc:"the number of this limit, from 1"`
 	Of    int `json:"of" doc:"how many limits the request has"`
@@ -51,6 +31,29 @@ type Denial struct {
 	// Stands is how many denials this one stands for: 1, or more while the rate is above
 	// what is recorded.
 	Stands uint64 `json:"stands" doc:"how many denials this one stands for, if they are sampled"`
+}
+
+// A Caller is whose request was denied.
+type Caller struct {
+	// Subject is the id of the subject: of a known one, or as an entry that is no API key names
+	// it. Empty: there is none. Digest is the digest of an unknown API key that has its own log.
+	Subject string `json:"subject,omitempty"`
+	Digest  string `json:"digest,omitempty" doc:"the digest of an unknown API key with its own counter"`
+	// Address is the client's address, masked to /24 or /48.
+	Address string `json:"address,omitempty" doc:"the client's address, masked to /24 or /48"`
+	Tier    string `json:"tier,omitempty"`
+	// Route is the route of the request; see [identity.CallerInfo].
+	Route string `json:"route,omitempty" doc:"the entry that names the route, such as path"`
+	// RequestID is the id of the request, if Envoy sends it.
+	RequestID string `json:"request_id,omitempty" doc:"x-request-id, if Envoy sends it and it is a UUID"`
+}
+
+// Retry says when a denied request passes. Wait, in seconds, and Reset, when it is over, are zero if
+// Never is true.
+type Retry struct {
+	Wait  float64   `json:"wait_seconds" doc:"when this cost passes"`
+	Never bool      `json:"never,omitempty" doc:"the cost is above the limit, so no wait helps"`
+	Reset time.Time `json:"reset,omitzero"`
 }
 
 // A Filter chooses denials. Empty fields choose all.

@@ -123,8 +123,8 @@ func TestDenials(t *testing.T) {
 	a.deny(i)
 	got := i.Denials(Filter{})
 	want := Denial{
-		ID: 1, At: c.now(), Domain: "edge", Rule: "per-user", Subject: "acme", Address: "192.0.2.0/24", Tier: "gold", Route: "/search",
-		RequestID: "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10", Limit: 10, Used: 10, Cost: 1, Window: 60, Wait: 20, Reset: c.now().Add(20 * time.Second), Which: 1, Of: 1, Stands: 1,
+		ID: 1, At: c.now(), Domain: "edge", Rule: "per-user", Caller: Caller{Subject: "acme", Address: "192.0.2.0/24", Tier: "gold", Route: "/search", RequestID: "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10"},
+		Terms: Terms{Limit: 10, Window: 60}, Used: 10, Cost: 1, Retry: Retry{Wait: 20, Reset: c.now().Add(20 * time.Second)}, Which: 1, Of: 1, Stands: 1,
 	}
 	if len(got.Denials) != 1 || got.Denials[0] != want {
 		t.Fatalf("got  %+v\nwant %+v", got.Denials, want)
@@ -316,8 +316,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		one := Reset{By: text(0)[:maxBy], Query: Query{Subject: text(1), Descriptor: text(2), Rule: text(3)}, Reason: text(4)[:maxReason], Problem: text(5)}
 		for k := range maxRemoved {
 			one.Removed = append(one.Removed, LimitUsage{
-				Domain: text(k), Rule: text(k + 1), Path: text(k + 2), Values: text(k + 3), Tier: text(k + 4), Log: text(k + 5),
-				ReplacedBy: []string{text(k + 6)}, History: make([]uint64, historyParts),
+				Domain: text(k), Rule: text(k + 1), Path: text(k + 2), LogName: LogName{Values: text(k + 3), Log: text(k + 5)}, Tier: text(k + 4),
+				ReplacedBy: []string{text(k + 6)}, Counter: Counter{History: make([]uint64, historyParts)},
 			})
 		}
 		i.keep(&one)

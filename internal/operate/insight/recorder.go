@@ -166,12 +166,13 @@ func (r *recorder) put(e event) {
 func (r *recorder) copyOf(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus, stands uint64) *Denial {
 	p := s.Caller(req)
 	d := &Denial{
-		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name), Tier: shown(s.Tier),
-		Subject: shown(p.Subject), Digest: strings.Clone(p.Digest), Address: p.Address,
-		Route: shown(p.Route), RequestID: shown(p.RequestID),
-		Limit: s.Limit.Hits, Used: s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits), Cost: s.Cost,
-		Window: s.Limit.Window.Seconds(), Never: s.Decision.Never, Of: len(v.Limits),
-		Rate: uint64(s.Limit.Rate), Shadow: s.Observed(), Degraded: v.Degraded, Stands: stands,
+		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name),
+		Caller: Caller{
+			Subject: shown(p.Subject), Digest: strings.Clone(p.Digest), Address: p.Address, Tier: shown(s.Tier), Route: shown(p.Route), RequestID: shown(p.RequestID),
+		},
+		Terms: Terms{Limit: s.Limit.Hits, Rate: uint64(s.Limit.Rate), Window: s.Limit.Window.Seconds()},
+		Used:  s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits), Cost: s.Cost, Retry: Retry{Never: s.Decision.Never},
+		Of: len(v.Limits), Shadow: s.Observed(), Degraded: v.Degraded, Stands: stands,
 	}
 	if s.Limit.Policy != window.Sliding {
 		d.Policy = s.Limit.Policy.String()

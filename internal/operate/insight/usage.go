@@ -53,7 +53,7 @@ type Usage struct {
 	// limits although another one follows.
 	Next string `json:"next,omitempty"`
 	// Source is where the numbers are from: memory, redis, local if a store is unavailable and this
-	// process counts by itself, or none. If it is local, [LimitUsage.Local] says for which limits.
+	// process counts by itself, or none. If it is local, [Outage] says for which limits.
 	Source string `json:"source"`
 	// Problem says why Source is local, or what is missing.
 	Problem string `json:"problem,omitempty"`
@@ -76,13 +76,7 @@ type LimitUsage struct {
 	Rule   string `json:"rule"`
 	// Path is the rule's position in the rules: edge|route=search/api_key.
 	Path string `json:"path"`
-	// Subject is whose log it is, in a list of logs of all subjects. Empty: the log is not that of
-	// a subject.
-	Subject string `json:"subject,omitempty"`
-	// Scope is the store in which the limit counts, if that is not the store of the region.
-	Scope string `json:"scope,omitempty"`
-	// Values are the values that the log belongs to, besides the subject: route=search.
-	Values string `json:"values,omitempty"`
+	LogName
 	// Tier is the tier whose limit it is. Override is true if it is the subject's own.
 	Tier     string `json:"tier,omitempty"`
 	Override bool   `json:"override,omitempty"`
@@ -92,7 +86,8 @@ type LimitUsage struct {
 	ObserveOverride bool `json:"observe_override,omitempty" doc:"the customer's override decides about shadow mode"`
 	// ReplacedBy are the names of the rules that replace this one in requests that both apply to.
 	ReplacedBy []string `json:"replaced_by,omitempty"`
-	// Unlimited is true if the rule does not limit the subject. All further fields are zero.
+	// Unlimited is true if the rule does not limit the subject. Outage, Terms, Counter and what
+	// follows are zero then.
 	Unlimited bool `json:"unlimited,omitempty"`
 	// Sent is true if the limit came with requests, which alone know its number: Limit and
 	// Remaining are zero.
@@ -100,42 +95,83 @@ type LimitUsage struct {
 	// NoLog is true if the rule has a log for each value of another entry, and the subject has
 	// none yet. Only Policy, Limit, Remaining and Window are set then.
 	NoLog bool `json:"no_log,omitempty" doc:"nothing is used yet"`
-	// Local is true if the store did not return the log. Used is what this process has counted by
-	// itself. OnStoreError is what decides then: allow, deny, report or local. With local, Remaining is
-	// what the share of this process has left.
-	Local        bool   `json:"local,omitempty" doc:"the store did not answer: used is what this instance counted"`
-	OnStoreError string `json:"on_store_error,omitempty" doc:"what decides then; with local, remaining is the part of this instance"`
-	// Policy is how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or
-	// in_flight.
-	Policy string `json:"policy,omitempty"`
-	// Limit is the most in a window or a period, at once (the burst of a bucket), or at the same
-	// time. Rate is what comes back to a bucket in each window, and zero for other policies.
-	Limit     uint64 `json:"limit"`
-	Rate      uint64 `json:"rate,omitempty"`
-	Used      uint64 `json:"used"`
-	Remaining uint64 `json:"remaining" doc:"0: requests are denied"`
-	// Window, NextFree and Empty are in seconds. Window is the usual length of a calendar's
-	// period, and of a limit in flight the longest time that a request counts. NextFree is when
-	// Remaining becomes larger than now if no request spends, and Empty when the log is empty;
-	// both are zero if it is.
-	Window   float64 `json:"window_seconds" doc:"the length of the window; of in_flight, hold"`
-	NextFree float64 `json:"next_free_seconds" doc:"until quota is free again"`
-	Empty    float64 `json:"empty_seconds" doc:"until all of the limit is free"`
-	// History is the log in up to 60 parts of the window, the oldest first. Only a sliding window
-	// has one.
-	History []uint64 `json:"history,omitempty" doc:"usage in parts of a sliding window, the oldest first"`
+	Outage
+	Terms
+	Counter
+}
+
+// A LogName says which log counts for a limit.
+type LogName struct {
+	// Subject is whose log it is, in a list of logs of all subjects. Empty: the log is not that of
+	// a subject.
+	Subject string `json:"subject,omitempty"`
+	// Scope is the store in which the limit counts, if that is not the store of the region.
+	Scope string `json:"scope,omitempty"`
+	// Values are the values that the log belongs to, besides the subject: route=search.
+	Values string `json:"values,omitempty"`
 	// Log is the name of the log in the store, after the key prefix and before the window,
 	// without values that must not be shown.
 	Log string `json:"log,omitempty"`
 }
 
+// An Outage says what decides if the store did not return a log.
+type Outage struct {
+	// Local is true if the store did not return the log. Used is what this process has counted by
+	// itself. OnStoreError is what decides then: allow, deny, report or local. With local, Remaining is
+	// what the share of this process has left.
+	Local        bool   `json:"local,omitempty" doc:"the store did not answer: used is what this instance counted"`
+	OnStoreError string `json:"on_store_error,omitempty" doc:"what decides then; with local, remaining is the part of this instance"`
+}
+
+// Chosen reports whether a choice of the rule decides because its store does not answer, and not the
+// limit.
+func (o *Outage) Chosen() bool {
+	return o.Local && o.OnStoreError != "" && o.OnStoreError != rules.StoreErrorLocal.String()
+}
+
+// Terms are the numbers of a limit.
+type Terms struct {
+	// Policy is how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or
+	// in_flight.
+	Policy string `json:"policy,omitempty"`
+	// Limit is the most in a window or a period, at once (the burst of a bucket), or at the same
+	// time. Rate is what comes back to a bucket in each window, and zero for other policies.
+	Limit uint64 `json:"limit"`
+	Rate  uint64 `json:"rate,omitempty"`
+	// Window is in seconds: the usual length of a calendar's period, and of a limit in flight the
+	// longest time that a request counts.
+	Window float64 `json:"window_seconds" doc:"the length of the window; of in_flight, hold"`
+}
+
 // Amount returns the limit as operators read it: 100 per 1m.
-func (l *LimitUsage) Amount() string { return rules.FormatLimit(l.limit()) }
+func (t *Terms) Amount() string { return rules.FormatLimit(t.limit()) }
 
 // Per returns Amount without its numbers, for a limit whose numbers are not known: per 1m.
-func (l *LimitUsage) Per() string {
-	text, _, _ := strings.Cut(l.Amount(), ", bursts")
+func (t *Terms) Per() string {
+	text, _, _ := strings.Cut(t.Amount(), ", bursts")
 	return strings.TrimPrefix(text, "0 ")
+}
+
+// limit returns the limit itself. A Window that is not a time is left out.
+func (t *Terms) limit() window.Limit {
+	l := window.Limit{Hits: t.Limit, Rate: uint32(min(t.Rate, math.MaxUint32)), Policy: rules.ParsePolicy(t.Policy)}
+	if t.Window > 0 && t.Window < window.MaxWindow.Seconds()*2 {
+		l.Window = time.Duration(math.Round(t.Window*1e6)) * time.Microsecond
+	}
+	return l
+}
+
+// A Counter is what a log says under a limit.
+type Counter struct {
+	Used      uint64 `json:"used"`
+	Remaining uint64 `json:"remaining" doc:"0: requests are denied"`
+	// NextFree and Empty are in seconds. NextFree is when Remaining becomes larger than now if no
+	// request spends, and Empty when the log is empty; both are zero if it is.
+	NextFree float64 `json:"next_free_seconds" doc:"until quota is free again"`
+	Empty    float64 `json:"empty_seconds" doc:"until all of the limit is free"`
+	// History is the log in up to 60 parts of the window, the oldest first. Only a sliding window
+	// has one.
+	History []uint64 `json:"history,omitempty" doc:"usage in parts of a sliding window, the oldest first"`
 }
 
 // Passes says when a request of cost 1 passes, in a sentence. The limit must have a log or a number.
@@ -150,12 +186,6 @@ func (l *LimitUsage) Passes() string {
 	default:
 		return "A request of cost 1 passes in " + words.Seconds(l.NextFree) + "."
 	}
-}
-
-// Chosen reports whether a choice of the rule decides because its store does not answer, and not the
-// limit.
-func (l *LimitUsage) Chosen() bool {
-	return l.Local && l.OnStoreError != "" && l.OnStoreError != rules.StoreErrorLocal.String()
 }
 
 // Denies reports whether the limit denies the next request of cost 1.
@@ -175,24 +205,6 @@ func (u *Usage) Denying() (limits []*LimitUsage) {
 		return cmp.Or(cmp.Compare(min(a.Limit, 1), min(b.Limit, 1)), cmp.Compare(b.NextFree, a.NextFree))
 	})
 	return limits
-}
-
-func (l *LimitUsage) limit() window.Limit {
-	return limitFrom(l.Policy, l.Limit, l.Rate, l.Window)
-}
-
-// Amount returns the limit that denied as operators read it: 100 per 1m.
-func (d *Denial) Amount() string {
-	return rules.FormatLimit(limitFrom(d.Policy, d.Limit, d.Rate, d.Window))
-}
-
-// limitFrom returns a limit from the members of an answer. What is not a time is zero.
-func limitFrom(name string, hits uint64, rate uint64, seconds float64) window.Limit {
-	l := window.Limit{Hits: hits, Rate: uint32(min(rate, math.MaxUint32)), Policy: rules.ParsePolicy(name)}
-	if seconds > 0 && seconds < window.MaxWindow.Seconds()*2 {
-		l.Window = time.Duration(math.Round(seconds*1e6)) * time.Microsecond
-	}
-	return l
 }
 
 // A ResetRequest says which logs to remove. Exactly one of Subject, Address, Digest and

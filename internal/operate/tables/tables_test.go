@@ -15,9 +15,9 @@ func TestUsageOfUnusualLimits(t *testing.T) {
 	u := insight.Usage{
 		Query: insight.Query{Subject: "acme"}, Source: "redis", Notes: []string{"the customer source does not answer"},
 		Limits: []insight.LimitUsage{
-			{Rule: "override", Sent: true, Used: 5, Window: 60, NextFree: 12, Empty: 50, History: []uint64{0, 5}},
-			{Rule: "per-route", NoLog: true, Limit: 10, Remaining: 10, Window: 60},
-			{Rule: "usual", ReplacedBy: []string{"special"}, Limit: 10, Remaining: 10, Window: 60},
+			{Rule: "override", Sent: true, Counter: insight.Counter{Used: 5, NextFree: 12, Empty: 50, History: []uint64{0, 5}}, Terms: insight.Terms{Window: 60}},
+			{Rule: "per-route", NoLog: true, Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
+			{Rule: "usual", ReplacedBy: []string{"special"}, Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
 		},
 	}
 	var b strings.Builder
@@ -41,10 +41,10 @@ func TestUsedUp(t *testing.T) {
 		limit insight.LimitUsage
 		want  string
 	}{
-		{insight.LimitUsage{Policy: "sliding", Limit: 5, Used: 5, Window: 60, NextFree: 12}, "r: 5 used of 5 per 1m. A request of cost 1 passes in 12s."},
-		{insight.LimitUsage{Policy: "token_bucket", Limit: 5, Rate: 20, Used: 9, Window: 60, NextFree: 15}, "r: 9 used of 20 per 1m, bursts of 5. A request of cost 1 passes in 15s."},
-		{insight.LimitUsage{Policy: "calendar", Limit: 5, Used: 5, Window: 30 * 86400, NextFree: 3600}, "r: 5 used of 5 per month. A request of cost 1 passes in 1h."},
-		{insight.LimitUsage{Policy: "in_flight", Limit: 5, Used: 5, Window: 300, NextFree: 200}, "r: 5 used of 5 requests in flight. A request passes when another one ends, in 3m20s at the latest."},
+		{insight.LimitUsage{Terms: insight.Terms{Policy: "sliding", Limit: 5, Window: 60}, Counter: insight.Counter{Used: 5, NextFree: 12}}, "r: 5 used of 5 per 1m. A request of cost 1 passes in 12s."},
+		{insight.LimitUsage{Terms: insight.Terms{Policy: "token_bucket", Limit: 5, Rate: 20, Window: 60}, Counter: insight.Counter{Used: 9, NextFree: 15}}, "r: 9 used of 20 per 1m, bursts of 5. A request of cost 1 passes in 15s."},
+		{insight.LimitUsage{Terms: insight.Terms{Policy: "calendar", Limit: 5, Window: 30 * 86400}, Counter: insight.Counter{Used: 5, NextFree: 3600}}, "r: 5 used of 5 per month. A request of cost 1 passes in 1h."},
+		{insight.LimitUsage{Terms: insight.Terms{Policy: "in_flight", Limit: 5, Window: 300}, Counter: insight.Counter{Used: 5, NextFree: 200}}, "r: 5 used of 5 requests in flight. A request passes when another one ends, in 3m20s at the latest."},
 	} {
 		tt.limit.Rule = "r"
 		u := insight.Usage{Query: insight.Query{Subject: "acme"}, Source: "redis", Limits: []insight.LimitUsage{tt.limit}}
@@ -58,7 +58,7 @@ func TestUsedUp(t *testing.T) {
 
 // TestUsageWithoutStore says that stores are unavailable.
 func TestUsageWithoutStore(t *testing.T) {
-	contract, search := insight.LimitUsage{Rule: "contract", Scope: "global", Limit: 300, Used: 10, Window: 3600}, insight.LimitUsage{Rule: "search", Limit: 40, Used: 1, Remaining: 39, Window: 60}
+	contract, search := insight.LimitUsage{Rule: "contract", LogName: insight.LogName{Scope: "global"}, Terms: insight.Terms{Limit: 300, Window: 3600}, Counter: insight.Counter{Used: 10}}, insight.LimitUsage{Rule: "search", Terms: insight.Terms{Limit: 40, Window: 60}, Counter: insight.Counter{Used: 1, Remaining: 39}}
 	local := func(l insight.LimitUsage) insight.LimitUsage {
 		l.Local = true
 		return l

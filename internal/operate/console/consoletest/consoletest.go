@@ -78,7 +78,7 @@ func New(o Options) *Console {
 		s.resets = []insight.Reset{{
 			ID: 1, At: o.Now().Add(-94 * time.Minute), By: "act-1 from 127.0.0.1", Query: insight.Query{Subject: "globex"}, Logs: 2, Instance: s.instance(),
 			Reason:  s.odd(0, "Ticket 4711: the import of invoices was approved"),
-			Removed: []insight.LimitUsage{{Rule: "per-key", Limit: 500, Used: 500, Window: 60}, {Rule: "search", Values: "route=search", Limit: 50, Used: 37, Window: 10}},
+			Removed: []insight.LimitUsage{{Rule: "per-key", Terms: insight.Terms{Limit: 500, Window: 60}, Counter: insight.Counter{Used: 500}}, {Rule: "search", LogName: insight.LogName{Values: "route=search"}, Terms: insight.Terms{Limit: 50, Window: 10}, Counter: insight.Counter{Used: 37}}},
 		}}
 	}
 	access := admin.NewAccess(admin.AccessOptions{FreeReads: true, Now: o.Now, Tokens: func() []settings.Token {
@@ -289,7 +289,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	}
 	if q.Address != "" {
 		if s.kind != "empty" {
-			u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-address", Limit: 1000, Used: 214, Remaining: 786, Window: 60, NextFree: 0.8, Empty: 59.2, History: history(60, 214, 0)}}
+			u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-address", Terms: insight.Terms{Limit: 1000, Window: 60}, Counter: insight.Counter{Used: 214, Remaining: 786, NextFree: 0.8, Empty: 59.2, History: history(60, 214, 0)}}}
 		}
 		return u, nil
 	}
@@ -297,20 +297,20 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	s.mu.Lock()
 	if subject.ID == "initech" {
 		s.mu.Unlock()
-		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "pro", Limit: 500, Used: 41, Remaining: 459, Window: 60, NextFree: 5, Empty: 58, History: history(60, 41, 5)}}
+		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Limit: 500, Window: 60}, Counter: insight.Counter{Used: 41, Remaining: 459, NextFree: 5, Empty: 58, History: history(60, 41, 5)}}}
 		return u, nil
 	}
 	clean := slices.ContainsFunc(s.resets, func(r insight.Reset) bool { return r.ID > 1 && r.Query.Subject == subject.ID })
 	s.mu.Unlock()
 	if clean {
-		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "free", Limit: 100, Used: 3, Remaining: 97, Window: 60, NextFree: 55, Empty: 58, History: history(60, 3, 55)}}
+		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "free", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 3, Remaining: 97, NextFree: 55, Empty: 58, History: history(60, 3, 55)}}}
 		return u, nil
 	}
 	u.Limits = []insight.LimitUsage{
-		{Domain: "edge", Rule: s.odd(1, "per-key"), Tier: "free", Limit: 100, Used: 100, Window: 60, NextFree: 12.4, Empty: 58.9, History: history(60, 100, 12)},
-		{Domain: "edge", Rule: s.odd(8, "search"), Values: s.odd(0, "route=search"), Limit: 40, Used: 36, Remaining: 4, Window: 10, NextFree: 0.3, Empty: 9.1, Override: true, ObserveOverride: true, History: history(50, 36, 2)},
-		{Domain: "edge", Rule: s.odd(4, "export"), Values: s.odd(6, "route=export"), Limit: 20, Used: 3, Remaining: 17, Window: 86400, NextFree: 5400, Empty: 71000, History: history(60, 3, 4)},
-		{Domain: "edge", Rule: s.odd(5, "export-format"), Values: "route=export,format=csv", Limit: 2, Used: 2, Window: 60, NextFree: 31, Empty: 44, Shadow: true, ObserveOverride: true, History: history(60, 2, 31)},
+		{Domain: "edge", Rule: s.odd(1, "per-key"), Tier: "free", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 100, NextFree: 12.4, Empty: 58.9, History: history(60, 100, 12)}},
+		{Domain: "edge", Rule: s.odd(8, "search"), LogName: insight.LogName{Values: s.odd(0, "route=search")}, Terms: insight.Terms{Limit: 40, Window: 10}, Counter: insight.Counter{Used: 36, Remaining: 4, NextFree: 0.3, Empty: 9.1, History: history(50, 36, 2)}, Override: true, ObserveOverride: true},
+		{Domain: "edge", Rule: s.odd(4, "export"), LogName: insight.LogName{Values: s.odd(6, "route=export")}, Terms: insight.Terms{Limit: 20, Window: 86400}, Counter: insight.Counter{Used: 3, Remaining: 17, NextFree: 5400, Empty: 71000, History: history(60, 3, 4)}},
+		{Domain: "edge", Rule: s.odd(5, "export-format"), LogName: insight.LogName{Values: "route=export,format=csv"}, Terms: insight.Terms{Limit: 2, Window: 60}, Counter: insight.Counter{Used: 2, NextFree: 31, Empty: 44, History: history(60, 2, 31)}, Shadow: true, ObserveOverride: true},
 		{Domain: "internal", Rule: s.odd(3, "payments"), Unlimited: true},
 	}
 	if q.Rule != "" {
@@ -319,7 +319,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	switch s.kind {
 	case "huge":
 		for i := range 95 {
-			u.Limits = append(u.Limits, insight.LimitUsage{Domain: "tenant-00", Rule: fmt.Sprintf("resource-%05d", i), Tier: "free", Limit: 10_000_000, Used: uint64(i) * 90_000, Remaining: 10_000_000 - uint64(i)*90_000, Window: 3600, NextFree: 2, Empty: 3500, History: history(60, uint64(i)*90, 0)})
+			u.Limits = append(u.Limits, insight.LimitUsage{Domain: "tenant-00", Rule: fmt.Sprintf("resource-%05d", i), Tier: "free", Terms: insight.Terms{Limit: 10_000_000, Window: 3600}, Counter: insight.Counter{Used: uint64(i) * 90_000, Remaining: 10_000_000 - uint64(i)*90_000, NextFree: 2, Empty: 3500, History: history(60, uint64(i)*90, 0)}})
 		}
 		u.Next = "100"
 	case "degraded":
@@ -344,7 +344,7 @@ func (s *service) Reset(_ context.Context, r insight.ResetRequest) (*insight.Res
 	done := insight.Reset{
 		ID: uint64(len(s.resets) + 1), At: s.now(), By: r.By, Reason: r.Reason, Logs: 3, Instance: s.instance(),
 		Query:   insight.Query{Subject: r.Subject, Address: r.Address, Digest: r.Digest, Rule: r.Rule},
-		Removed: []insight.LimitUsage{{Rule: "per-key", Limit: 100, Used: 100, Window: 60}},
+		Removed: []insight.LimitUsage{{Rule: "per-key", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 100}}},
 	}
 	s.resets = append([]insight.Reset{done}, s.resets...)
 	return &done, nil
@@ -387,7 +387,7 @@ func (s *service) Denials(f insight.Filter) insight.Denials {
 }
 
 func (s *service) denial(k int, at time.Time) insight.Denial {
-	d := insight.Denial{ID: uint64(k), At: at, Domain: "edge", Rule: "per-key", Subject: "acme", Address: "203.0.113.0/24", Tier: "free", Limit: 100, Used: 100, Cost: 1, Window: 60, Wait: 2 + float64(k%47)/3, Which: 1, Of: 1, Stands: 1}
+	d := insight.Denial{ID: uint64(k), At: at, Domain: "edge", Rule: "per-key", Caller: insight.Caller{Subject: "acme", Address: "203.0.113.0/24", Tier: "free"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 2 + float64(k%47)/3}, Which: 1, Of: 1, Stands: 1}
 	switch k % 7 {
 	case 1:
 		d.Rule, d.Route, d.Limit, d.Used, d.Window, d.Wait, d.Which, d.Of = "search", "search", 10, 10, 10, 0.84, 2, 2
