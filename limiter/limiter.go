@@ -29,7 +29,7 @@ const (
 // Errors of [Limiter.Allow]. Nothing was charged.
 var (
 	// ErrInFlight: a limit of requests in flight applies, and the store is not a
-	// [window.Ender], so it cannot count them. The stores of this module are.
+	// [window.Releaser], so it cannot count them. The stores of this module are.
 	ErrInFlight = errors.New("limiter: the store cannot count requests in flight: it has no End")
 	// ErrBadRequest: the request has no domain or no descriptors, or too many descriptors, entries or
 	// limits. The error that wraps it says which.
@@ -112,7 +112,7 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	if f, ok := store.(Fallback); ok {
 		o.Local = f.Local()
 	}
-	_, ends := store.(window.Ender)
+	_, ends := store.(window.Releaser)
 	l.noEnd = !ends
 	if err := l.take(rules); err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 		if l.streams.Load() { // after Start: a Swap may come between
 			stream = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
 		}
-		r.Domain, r.Descriptors, r.Stream, r.Endless = req.Domain, c.descriptors, stream, l.noEnd
+		r.Domain, r.Descriptors, r.Stream, r.NoEndSignal = req.Domain, c.descriptors, stream, l.noEnd
 		if _, err = c.core.Decide(ctx, window.MayWait); err == nil {
 			v := c.core.Verdict()
 			d.set(v, rules.headers)
@@ -242,7 +242,7 @@ func asError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var noEnd *inflight.EndlessError
+	var noEnd *inflight.NoEndError
 	if errors.As(err, &noEnd) {
 		return fmt.Errorf("%w (rule %s)", ErrInFlight, noEnd.Rule)
 	}

@@ -65,7 +65,7 @@ type Store struct {
 
 var (
 	_ limiter.Fallback = (*Store)(nil)
-	_ window.Ender     = (*Store)(nil)
+	_ window.Releaser  = (*Store)(nil)
 )
 
 // Open returns a Store. Redis need not answer yet: until it does, on_store_error decides. The error
@@ -152,7 +152,7 @@ func (r *Store) Holds(scope window.Scope) {
 	r.redis.Shared.Holds(scope)
 }
 
-// End implements [window.Ender].
+// End implements [window.Releaser].
 func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
 	return r.redis.Front.End(ctx, stream, deny)
 }

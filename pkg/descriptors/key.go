@@ -133,7 +133,7 @@ func appendPart(dst []byte, part *Text) []byte {
 	return appendEscaped(dst, part.Value)
 }
 
-// appendEscaped is appendPart for a piece of a part that is short enough.
+// appendEscaped is appendPart for a chunk of a part that is short enough.
 func appendEscaped(dst []byte, part string) []byte {
 	for {
 		n := 0
@@ -157,12 +157,12 @@ func appendDigest(dst []byte, part *Text) []byte {
 		sum := sha256.Sum256(append(append(memory[:0], part.Prefix...), part.Value...))
 		return hex.AppendEncode(dst, sum[:])
 	}
-	// Digest in pieces: a long part as a whole would be copied.
-	h, piece := sha256.New(), make([]byte, 4<<10)
+	// Digest in chunks: a long part as a whole would be copied.
+	h, chunk := sha256.New(), make([]byte, 4<<10)
 	for _, rest := range []string{part.Prefix, part.Value} {
 		for rest != "" {
-			n := copy(piece, rest)
-			h.Write(piece[:n])
+			n := copy(chunk, rest)
+			h.Write(chunk[:n])
 			rest = rest[n:]
 		}
 	}

@@ -92,10 +92,10 @@ func Fits(pattern, value string) bool {
 	return p.match(value)
 }
 
-// Meet returns patterns that together fit the values which fit both a and b, without duplicates.
+// Intersect returns patterns that together fit the values which fit both a and b, without duplicates.
 // A returned text without a "*" is a single value. complete is false if there are more than most.
-func Meet(a, b string, most int) (all []string, complete bool) {
-	m := meeter{a: squeeze(a), b: squeeze(b), most: most, seen: make(map[meetAt]bool), found: make(map[string]bool)}
+func Intersect(a, b string, most int) (all []string, complete bool) {
+	m := intersecter{a: squeeze(a), b: squeeze(b), most: most, seen: make(map[intersectAt]bool), found: make(map[string]bool)}
 	m.step(0, 0, nil)
 	return m.all, !m.over
 }
@@ -108,30 +108,30 @@ func squeeze(pattern string) string {
 	return pattern
 }
 
-// A meeter finds the values that fit two patterns. It reads both from their beginnings.
-type meeter struct {
+// An intersecter finds the values that fit two patterns. It reads both from their beginnings.
+type intersecter struct {
 	a, b  string
 	most  int
 	work  int
 	over  bool
 	all   []string
 	found map[string]bool
-	seen  map[meetAt]bool // positions from which nothing was found
+	seen  map[intersectAt]bool // positions from which nothing was found
 }
 
-// meetAt is a position in both patterns.
-type meetAt struct{ a, b int }
+// intersectAt is a position in both patterns.
+type intersectAt struct{ a, b int }
 
-// meetWork bounds the steps of a meeter.
-const meetWork = 1 << 16
+// intersectWork bounds the steps of an intersecter.
+const intersectWork = 1 << 16
 
 // step adds what fits the rest of both patterns to text. It reports whether anything does.
-func (m *meeter) step(i, j int, text []byte) (fits bool) {
-	at := meetAt{i, j}
+func (m *intersecter) step(i, j int, text []byte) (fits bool) {
+	at := intersectAt{i, j}
 	if m.seen[at] {
 		return false
 	}
-	if m.work++; m.work > meetWork || len(m.all) >= m.most {
+	if m.work++; m.work > intersectWork || len(m.all) >= m.most {
 		m.over = true
 		return true
 	}

@@ -254,42 +254,42 @@ func (t *Tree[R]) Trace(d Descriptor) (steps []Step) {
 	return steps
 }
 
-// A Place is a node of a [Tree], or its top. Programs that compare trees walk them by places.
-// The zero value is no place: no entry leads on from it. Places of one tree are equal if they
+// A Position is a node of a [Tree], or its top. Programs that compare trees walk them by positions.
+// The zero value is no position: no entry leads on from it. Positions of one tree are equal if they
 // are the same node.
-type Place[R any] struct {
+type Position[R any] struct {
 	below *level[R]
 	node  *node[R] // nil: the top
 }
 
-// Top returns the place where Match begins.
-func (t *Tree[R]) Top() Place[R] { return Place[R]{below: &t.root} }
+// Top returns the position where Match begins.
+func (t *Tree[R]) Top() Position[R] { return Position[R]{below: &t.root} }
 
-// Next returns the place that Match goes to with an entry. It returns the zero value if no node
+// Next returns the position that Match goes to with an entry. It returns the zero value if no node
 // takes the entry.
-func (p Place[R]) Next(e Entry) Place[R] {
+func (p Position[R]) Next(e Entry) Position[R] {
 	if p.below == nil {
 		return p
 	}
 	steps := math.MaxInt
 	n := p.below.find(&e, &steps)
 	if n == nil {
-		return Place[R]{}
+		return Position[R]{}
 	}
-	return Place[R]{&n.children, n}
+	return Position[R]{&n.children, n}
 }
 
 // Rule returns the rule that a descriptor gets if it ends here.
-func (p Place[R]) Rule() (rule R, ok bool) {
+func (p Position[R]) Rule() (rule R, ok bool) {
 	if p.node == nil {
 		return rule, false
 	}
 	return p.node.rule, p.node.hasRule
 }
 
-// Below returns the nodes below the place, by their key. Values are in no order, and then
+// Below returns the nodes below the position, by their key. Values are in no order, and then
 // patterns follow in the order in which Match tries them. It allocates.
-func (p Place[R]) Below() map[string][]Node {
+func (p Position[R]) Below() map[string][]Node {
 	if p.below == nil {
 		return nil
 	}

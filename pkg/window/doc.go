@@ -59,11 +59,11 @@
 //     limit. The clock itself is not rounded. Windows above six days keep times in
 //     milliseconds, rounded up in the same way.
 //
-//  13. A check with [Check.Once] is a repeat if the store has a receipt that covers it. This is the
-//     receipt of a charge of the same log, with the same ID and no lower cost. It has not ended
+//  13. A check with [Check.Once] is a repeat if the store has an idempotency record that covers it. This is the
+//     idempotency record of a charge of the same log, with the same ID and no lower cost. It has not ended
 //     and has repeats left. A repeat has room and charges nothing. A charge that is no repeat
-//     leaves a receipt, unless the store has one with its ID. A denied group makes no receipt, and
-//     uses no repeat. A store with bounds may drop receipts. A group on several servers or in
+//     leaves an idempotency record, unless the store has one with its ID. A denied group makes no idempotency record, and
+//     uses no repeat. A store with bounds may drop idempotency records. A group on several servers or in
 //     several scopes has none: it is charged each time.
 //
 // A store that is called without wait keeps the same contract for the groups that it
@@ -80,7 +80,7 @@
 //   - [Observe] never denies. The check is charged if the group is allowed and the
 //     check has room.
 //   - [Always] denies the group if the check has no room. The check is charged
-//     whatever the group decides, even over the limit. This debt denies later
+//     whatever the group decides, even over the limit. The overdrawn log denies later
 //     checks until enough of it has expired. It is at most one limit, whatever the
 //     costs are: of a charge beyond twice the limit, the rest is lost, and the
 //     decision says [Decision.Cut]. A log holds 2^32-1 hits at most.
@@ -106,7 +106,7 @@
 // # Policies
 //
 // The contract above is that of [Sliding]. A limit may name another [Policy]; points 2 to 4 and 6
-// to 13 hold for each, except that [InFlight] has no receipts. The modes mean the same. The comment
+// to 13 hold for each, except that [InFlight] has no idempotency records. The modes mean the same. The comment
 // on each policy says what it admits. A log of another policy is a short value, and package packed has
 // the arithmetic of a log of any policy.
 //
@@ -115,11 +115,11 @@
 //   - A group with a [Check.Period] that contradicts the store's clock is refused with
 //     [ErrPeriod] and charges nothing: [Period.Covers].
 //   - A token bucket keeps its tokens if the limit changes, and never more than the new burst.
-//     Its debt is at most the burst.
+//     It is at most a burst below zero.
 //   - A period that has begun never ends earlier because a calendar's anchor changes.
 //   - A refund removes the newest hits of a [Sliding] log. It adds tokens to a bucket, up to the
 //     burst, and lowers what counts now of the others. In flight it lowers the hold of its stream.
-//   - Debt of a sliding log expires hit by hit, that of a bucket is paid at its rate, and that of
+//   - What is charged over the limit of a sliding log expires hit by hit, that of a bucket is paid at its rate, and that of
 //     the others ends with the window or the period.
 //   - Another policy, window or unit of a rate is another log. Another limit, burst or rate in the
 //     same unit, another calendar and another hold keep the log.

@@ -30,7 +30,7 @@ const (
 	// the current one, and those of the previous one times the share of it that the sliding
 	// window still covers.
 	SlidingCounter
-	// InFlight counts what streams hold now. [Ender.End] gives it back.
+	// InFlight counts what streams hold now. [Releaser.End] gives it back.
 	InFlight
 )
 
@@ -80,9 +80,9 @@ type StreamID uint64
 // store's clock. Nothing was charged.
 var ErrPeriod = errors.New("window: the store's clock is outside the given periods; synchronise the clocks of this machine and the store")
 
-// An Ender ends streams. Every store implements it. Implementations are safe
+// A Releaser ends streams. Every store implements it. Implementations are safe
 // for concurrent use.
-type Ender interface {
+type Releaser interface {
 	// End gives back all that a stream holds in logs of [InFlight], and reports whether it
 	// held something. Later checks of the stream are denied for so long, because a check may
 	// arrive after the end of its stream; a deny of zero or less denies none. While they are

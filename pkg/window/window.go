@@ -237,7 +237,7 @@ type Store interface {
 // break the contract. The cases are: decisions of another length than checks, an empty
 // key, a limit that is not [Limit.Valid], an unknown mode, a scope above [MaxScope], a precision outside 0 to the
 // window, a precision, lease, period or stream that does not belong to the policy or is
-// missing, a [Check.Once] out of bounds or beside what cannot have a receipt, two different
+// missing, a [Check.Once] out of bounds or beside what cannot have an idempotency record, two different
 // streams, and two modes for one log that exclude each other. Stores call it before they change
 // anything.
 func Validate(checks []Check, decisions []Decision) error {

@@ -83,7 +83,7 @@ func TestChargeOnce(t *testing.T) {
 		left("used up", "k", 0)
 		send("no key", "k", "-", 429)
 		send("a new key", "k", "three", 429)
-		send("it has no receipt", "k", "three", 429)
+		send("it has no idempotency record", "k", "three", 429)
 		send("the third retry", "k", secret, 200)
 		send("the fourth would be charged", "k", secret, 429)
 		send("the long key", "k", strings.Repeat("x", 8000), 200)

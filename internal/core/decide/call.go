@@ -28,12 +28,12 @@ type Call struct {
 	verdict Verdict
 	who     identity.Finder
 
-	batch   batch
-	text    []byte // memory for what is hashed or counted
-	own     []rules.Limit
-	stream  inflight.Stream
-	exceeds string        // see exceed
-	clock   time.Duration // Options.Clock when the checks were made; 0: not read yet
+	batch    batch
+	text     []byte // memory for what is hashed or counted
+	override []rules.Limit
+	stream   inflight.Stream
+	exceeds  string        // see exceed
+	clock    time.Duration // Options.Clock when the checks were made; 0: not read yet
 }
 
 // A batch has the checks of a request, and nothing else indexes them. A store takes the checks as one
@@ -120,7 +120,7 @@ func (c *Call) Forget() {
 	reuse.Reset(&c.batch.decisions)
 	reuse.Reset(&c.batch.part)
 	reuse.Reset(&c.batch.partAt)
-	reuse.Reset(&c.own)
+	reuse.Reset(&c.override)
 	reuse.Reset(&c.text)
 }
 
@@ -198,8 +198,8 @@ func (c *Call) askSubjects(ctx context.Context, wait bool) {
 // wait is true.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
 	switch n, what := len(c.batch.checks), c.Exceeds(); {
-	case c.stream.Endless != nil:
-		return true, &inflight.EndlessError{Rule: c.stream.Endless}
+	case c.stream.NoEnd != nil:
+		return true, &inflight.NoEndError{Rule: c.stream.NoEnd}
 	case n == 0 && c.gen.rules.Missing():
 		return true, rules.ErrMissing
 	case what != "":

@@ -43,24 +43,24 @@ func (c *Call) addChecks(i int) {
 		}
 		v.AddCaller(&who)
 	}
-	own, observe := rules.Terms{}, tier.ObserveByRule
+	override, observe := rules.Terms{}, tier.ObserveByRule
 	if who.Known != nil && c.req.Tier == "" {
 		if o, ok := who.Known.Override(rule.Name); ok {
 			if ok = rs.MayOverride(rule, &o); ok {
-				own, ok = c.ownTerms(rule, terms, &o)
+				override, ok = c.overrideTerms(rule, terms, &o)
 			}
 			if ok {
-				if terms, observe = &own, o.Observe; o.Limited() {
+				if terms, observe = &override, o.Observe; o.Limited() {
 					source = verdict.SourceOverride
 				}
 			} else {
-				c.tellOverride(rule, &who, &o)
+				c.warnOverride(rule, &who, &o)
 			}
 		}
 	}
 	if terms.Unlimited {
 		m.Unlimited, m.UnlimitedTier = true, who.Tier
-		if terms == &own {
+		if terms == &override {
 			m.UnlimitedSubject = who.ID()
 		}
 		return
@@ -141,14 +141,14 @@ func (c *Call) addOverride(i int) {
 	}
 }
 
-// ownTerms returns a subject's own limits under a rule, instead of the terms of its tier. They
+// overrideTerms returns a subject's own limits under a rule, instead of the terms of its tier. They
 // are valid until the next call. It returns false if they have no meaning there.
-func (c *Call) ownTerms(rule *rules.Rule, terms *rules.Terms, o *tier.Override) (own rules.Terms, ok bool) {
+func (c *Call) overrideTerms(rule *rules.Rule, terms *rules.Terms, o *tier.Override) (override rules.Terms, ok bool) {
 	if !o.Limited() {
 		return *terms, true
 	}
-	c.own, ok = rules.OverrideLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
-	return rules.Terms{Limits: rules.NameLimits(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
+	c.override, ok = rules.OverrideLimits(reuse.Slice(c.override), terms.Limits, o.Limits)
+	return rules.Terms{Limits: rules.NameLimits(rule.Name, c.override), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
 }
 
 // addCheck adds the check of the last limit of the verdict, or removes the limit. of is the subject,
@@ -247,9 +247,9 @@ func (c *Call) settleModes() {
 	}
 }
 
-// tellOverride warns of an override in a record of a source that a rule ignores. Of the file of tiers,
+// warnOverride warns of an override in a record of a source that a rule ignores. Of the file of tiers,
 // the configuration has warned already.
-func (c *Call) tellOverride(r *rules.Rule, who *identity.Subject, o *tier.Override) {
+func (c *Call) warnOverride(r *rules.Rule, who *identity.Subject, o *tier.Override) {
 	log := c.decider.opts.Log
 	if !c.gen.rules.Elsewhere() || log == nil {
 		return

@@ -235,8 +235,8 @@ func TestAPIKeysReachNothing(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	store := &recordingStore{answer: func(window.Check) window.Decision { return window.Decision{RetryAfter: time.Second} }}
 	rs := testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)})
-	var parties parties
-	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core), Recorder: &parties})
+	var callers callers
+	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core), Recorder: &callers})
 	for _, key := range []string{"acme-key", "made-up", "vip-key"} {
 		req := request("api_key="+key, "route=search api_key="+key, "path=/v1/"+key+"/x?k="+key)
 		req.ID = "Bearer " + key
@@ -246,7 +246,7 @@ func TestAPIKeysReachNothing(t *testing.T) {
 		for i := range limits {
 			limits[i].Rule = nil
 		}
-		everything := fmt.Sprintf("%v %+v %+v %+v", logs.All(), store.checks, limits, parties)
+		everything := fmt.Sprintf("%v %+v %+v %+v", logs.All(), store.checks, limits, callers)
 		for _, r := range rs.All() {
 			everything += fmt.Sprintf("%s %s %v", r.Name, r.ID(), r.Path)
 		}
@@ -254,17 +254,17 @@ func TestAPIKeysReachNothing(t *testing.T) {
 			t.Errorf("the key %s shows in %s", key, everything)
 		}
 	}
-	if len(parties) != 3 {
-		t.Errorf("%d denials are recorded, want 3", len(parties))
+	if len(callers) != 3 {
+		t.Errorf("%d denials are recorded, want 3", len(callers))
 	}
 }
 
 // parties is a Recorder that keeps whom denials are of.
-type parties []identity.CallerInfo
+type callers []identity.CallerInfo
 
-func (p *parties) Denied(req *Request, _ *Verdict, s *LimitStatus) { *p = append(*p, s.Caller(req)) }
+func (p *callers) Denied(req *Request, _ *Verdict, s *LimitStatus) { *p = append(*p, s.Caller(req)) }
 
-func (*parties) Near(*Request, *Verdict, *LimitStatus) {}
+func (*callers) Near(*Request, *Verdict, *LimitStatus) {}
 
 func TestVerdict(t *testing.T) {
 	allowed := func(remaining uint64) window.Decision {

@@ -119,8 +119,8 @@ func NewDecider(rs *rules.Rules, opts Options) *Decider {
 		d.opts.Meters = uncounted{}
 	}
 	d.learner, _ = opts.Local.(Learner)
-	d.releases.Store, _ = opts.Store.(window.Ender)
-	d.releases.Local, _ = opts.Local.(window.Ender)
+	d.releases.Store, _ = opts.Store.(window.Releaser)
+	d.releases.Local, _ = opts.Local.(window.Releaser)
 	d.Swap(rs)
 	return d
 }

@@ -34,7 +34,7 @@ func (c *Call) denyUnresolved() (denied bool) {
 	return denied
 }
 
-// teach tells the local store what the store has decided.
+// teach gives the local store what the store has decided.
 func (c *Call) teach() {
 	if c.decider.learner == nil {
 		return

@@ -1,4 +1,4 @@
-// Package decide is the one place that decides requests. The files are in the order of the way:
+// Package decide is the one package that decides requests. The files are in the order of the way:
 //
 //  1. decider.go, generation.go: an adapter turns Envoy's message into a [Request]: a domain,
 //     descriptors, costs. API keys are digests by then. [Decider.Begin] puts it into a [Call].

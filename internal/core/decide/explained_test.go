@@ -78,8 +78,8 @@ func TestOnceInAccounts(t *testing.T) {
 	}
 }
 
-// TestOnceIsTold: validate and explain tell of charge_once, and not of the key.
-func TestOnceIsTold(t *testing.T) {
+// TestOnceIsReported: validate and explain tell of charge_once, and not of the key.
+func TestOnceIsReported(t *testing.T) {
 	rs := rules.NewRules(rules.Identity{Secrets: secrets})
 	r := with(rule("keys", per(10, time.Second), anyOf("api_key")), decide.Once)
 	decide.AddOnce(t, rs, with(r, func(r *rules.Rule) { r.Once.For = 10 * time.Minute }))

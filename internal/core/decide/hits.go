@@ -57,7 +57,7 @@ func (c *Call) countHits(s *LimitStatus) {
 	}
 	if c.decider.opts.Hits != nil {
 		if c.verdict.Degraded {
-			h.Near = 0 // the store has not told what remains
+			h.Near = 0 // the store has not reported what remains
 		}
 		h.Decided = true
 		c.addHits(s, h)
@@ -129,7 +129,7 @@ func (c *Call) countShadowed() {
 // hitsOf returns what the request did to the limit. allowed is that of the request, and near
 // the share of a limit above which hits are near it.
 //
-// What was used before is known from what remains. The decision tells that after the charge,
+// What was used before is known from what remains. The decision reports that after the charge,
 // if there was one.
 func hitsOf(s *LimitStatus, allowed bool, near float32) Hits {
 	d, limit := &s.Decision, s.Limit.Hits

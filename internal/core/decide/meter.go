@@ -84,7 +84,7 @@ type Meters interface {
 	// label, because clients of the port can make names up.
 	UnknownDomain()
 	// CutUpdate counts a request with a usage update that was recorded only in part, because it
-	// is beyond one limit of debt.
+	// is more than one limit below zero.
 	CutUpdate()
 	// Ended counts the end of a stream of requests in flight.
 	Ended(inflight.EndResult)

@@ -44,9 +44,9 @@ func (c *Call) setCalendar(s *LimitStatus, of *tier.Subject) {
 	day, ok := of.Labels()[l.StartsLabel]
 	err := errNoLabel
 	if ok {
-		own, bad := l.Calendar.Starting(day)
+		started, bad := l.Calendar.Starting(day)
 		if bad == nil {
-			l.Calendar, s.Period.OwnDay = own, true
+			l.Calendar, s.Period.SubjectDay = started, true
 			return
 		}
 		err = bad

@@ -13,7 +13,7 @@ type Recorder interface {
 	Near(req *Request, v *Verdict, s *LimitStatus)
 }
 
-// record tells the Recorder about a request that is decided.
+// record gives the Recorder a request that is decided.
 func (c *Call) record() {
 	r, v := c.decider.opts.Recorder, &c.verdict
 	switch {

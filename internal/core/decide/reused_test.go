@@ -100,7 +100,7 @@ func drawRequest(t *rapid.T) func() Request {
 		all[i] = o
 	}
 	return func() Request {
-		r := Request{Domain: domain, Stream: inflight.NewStreamID(stream), Ending: ending, Endless: endless}
+		r := Request{Domain: domain, Stream: inflight.NewStreamID(stream), Ending: ending, NoEndSignal: endless}
 		if caller {
 			r.Caller = &identity.Caller{Fingerprint: secrets.Value("api_key", "acme-key"), Answer: known(tier.Subject{ID: "called", Tier: "starter"})}
 		}

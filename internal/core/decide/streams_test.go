@@ -288,34 +288,34 @@ func TestStreamsWithoutID(t *testing.T) {
 	})
 }
 
-// TestEndless refuses a request whose adapter never hears of ends, and charges nothing.
-func TestEndless(t *testing.T) {
+// TestNoEndSignal refuses a request whose adapter never hears of ends, and charges nothing.
+func TestNoEndSignal(t *testing.T) {
 	f := newFlight(t, nil)
 	r := stream("a", "", "in_flight=backend", "rate=x")
-	r.Endless = true
+	r.NoEndSignal = true
 	_, err := decideErr(t.Context(), f.Decider, r)
-	if endless := new(inflight.EndlessError); !errors.As(err, &endless) || endless.Rule.Name != "backend" {
+	if endless := new(inflight.NoEndError); !errors.As(err, &endless) || endless.Rule.Name != "backend" {
 		t.Errorf("got the error %v, want one for the rule backend", err)
 	}
 	if n := f.left("rate=x"); n != 10 {
 		t.Errorf("%d are left, want 10", n)
 	}
 	plain := stream("a", "", "rate=x")
-	plain.Endless = true
+	plain.NoEndSignal = true
 	if v := decide(t, f.Decider, plain); !v.Allowed {
 		t.Error("a request without a limit in flight is denied")
 	}
 }
 
-// failingEnder is a store that fails to end streams.
-type failingEnder struct{ window.Store }
+// failingReleaser is a store that fails to end streams.
+type failingReleaser struct{ window.Store }
 
-func (failingEnder) End(context.Context, window.StreamID, time.Duration) (bool, error) {
+func (failingReleaser) End(context.Context, window.StreamID, time.Duration) (bool, error) {
 	return false, errors.New("away")
 }
 
 func TestEndFails(t *testing.T) {
-	f := newFlight(t, func(o *Options) { o.Store = failingEnder{o.Store} })
+	f := newFlight(t, func(o *Options) { o.Store = failingReleaser{o.Store} })
 	if _, err := decideErr(t.Context(), f.Decider, stream("a", "via_upstream", "slidegate=end", "rate=x")); err == nil {
 		t.Error("no error, so Envoy would not repeat the call")
 	}

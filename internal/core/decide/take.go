@@ -43,7 +43,7 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 		case wait:
 			err = c.await(ctx, ends)
 		case c.decider.waiters.Waiting() < inflight.MaxWaiting:
-			return false, nil // it may wait for a place
+			return false, nil // it may wait for a slot
 		}
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *Call) takePart(ctx context.Context, store window.Store) error {
 	return err
 }
 
-// full reports whether the request should wait for a place: it was denied, and only because limits
+// full reports whether the request should wait for a slot: it was denied, and only because limits
 // in flight are full. err is that of the store.
 func (c *Call) full(err error) (full bool) {
 	if !c.stream.Holds || err != nil || c.decider.opts.Patience <= 0 {

@@ -235,9 +235,9 @@ func TestAdviceAboutCharge(t *testing.T) {
 	}
 }
 
-// TestDebtIsOneLimit proves that usage updates add at most one limit of debt, whatever they say and
+// TestOverdraftIsOneLimit proves that usage updates charge at most one limit over it, whatever they say and
 // however many there are, and that what is beyond is counted.
-func TestDebtIsOneLimit(t *testing.T) {
+func TestOverdraftIsOneLimit(t *testing.T) {
 	for _, l := range []rules.Limit{slidingLimit, fixedLimit, counterLimit, bucketLimit} {
 		for _, cost := range []uint64{math.MaxUint64, math.MaxUint32, 3 * l.Hits, l.Hits + 1, l.Hits/2 + 1} {
 			now := time.Hour

@@ -17,7 +17,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
-// An AccountQuery names the party whose limits an operator asks for. Exactly one of Subject,
+// An AccountQuery names the subject whose limits an operator asks for. Exactly one of Subject,
 // Digest, Address and Entries is set.
 type AccountQuery struct {
 	// Subject is the id of a subject.
@@ -42,13 +42,13 @@ type AccountQuery struct {
 // which limits apply, and in which logs they count, without deciding or charging anything.
 // It is not safe for concurrent use.
 type Account struct {
-	// Subject is the subject of the party. Nil: the tiers do not know it, or the party is an
+	// Subject is what the tiers know of it. Nil: the tiers do not know it, or it is an
 	// address.
 	Subject *tier.Subject
 	// Unavailable is true if the customer source did not answer. Limits are then those of an
 	// unknown subject.
 	Unavailable bool
-	// ByAddress is true if the party is an unknown API key, which counts for the address of
+	// ByAddress is true if the subject is an unknown API key, which counts for the address of
 	// its client.
 	ByAddress bool
 
@@ -56,8 +56,8 @@ type Account struct {
 	decider *decide.Decider // makes the checks, and decides nothing
 	query   AccountQuery
 	left    time.Duration // how long to wait for subjects
-	log     string        // names the party in its logs: id.acme; empty for addresses
-	secret  string        // the fingerprint that stands for the party's API key
+	log     string        // names the subject in its logs: id.acme; empty for addresses
+	secret  string        // the fingerprint that stands for the subject's API key
 	answers answers
 	request []AccountLimit // the limits of a descriptor
 	others  map[replaced][]string
@@ -69,17 +69,17 @@ type Account struct {
 // replaced is the name of a rule that others replace.
 type replaced struct{ domain, name string }
 
-// An AccountLimit is a limit that applies to a party.
+// An AccountLimit is a limit that applies to a subject.
 type AccountLimit struct {
 	// Rule is the rule. For a limit that came with requests, it is the one with that name.
 	Rule *rules.Rule
 	// Limit is zero if Unlimited. Its Hits are zero if Sent.
 	Limit rules.Limit
 	Tier  string
-	// Own is true for the subject's own limit. OwnObserve is true if its override says whether the
+	// Override is true for a limit of the subject's override. OverrideObserve is true if its override says whether the
 	// limit is only observed.
-	Own, OwnObserve bool
-	Unlimited       bool
+	Override, OverrideObserve bool
+	Unlimited                 bool
 	// Observed is true if the limit never denies.
 	Observed bool
 	// Sent is true if the limit came with requests, which alone know its number.
@@ -87,25 +87,25 @@ type AccountLimit struct {
 	// Subject is the id of the subject whose log it is, from [Rules.Log]. Empty: the log is not
 	// that of a subject.
 	Subject string
-	// Values are the values that the log belongs to besides the party, without those that
+	// Values are the values that the log belongs to besides the subject, without those that
 	// must not be shown.
 	Values []string
 	// Log is the log. Its key is empty if the values of the log are not known, and for
 	// unlimited rules. Shown is the key, or empty if it has values that must not be shown.
 	Log   window.LogID
 	Shown string
-	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
+	// ReplacedBy are the names of the rules that replace this one in requests that match both.
 	ReplacedBy []string
 }
 
 // Fingerprints that stand for API keys which are not known. They are no digests, so they are
 // in no rule and no tier.
 const (
-	partyKey    = "the API key of the party"
+	subjectKey  = "the API key of the subject"
 	strangerKey = "an API key that no tier has"
 )
 
-// AccountOf finds a party. It blocks no longer than q.Wait and ctx allow.
+// AccountOf finds a subject. It blocks no longer than q.Wait and ctx allow.
 func AccountOf(ctx context.Context, rs *rules.Rules, q AccountQuery) *Account {
 	p := newAccount(rs, q)
 	p.left = q.Wait
@@ -132,7 +132,7 @@ func newAccount(rs *rules.Rules, q AccountQuery) *Account {
 	return &Account{rules: rs, decider: decide.NewDecider(rs, decide.Options{}), query: q, answers: make(answers)}
 }
 
-// answers are what a party knows of subjects, by id and by digest. All others are unknown.
+// answers are what an Account knows of subjects, by id and by digest. All others are unknown.
 type answers map[string]tier.Answer
 
 // Resolve implements tier.Resolver.
@@ -153,14 +153,14 @@ func (p *Account) lookup(ctx context.Context, k tier.Key) tier.Answer {
 
 func (p *Account) ofID(a tier.Answer, id string) {
 	p.Subject, p.Unavailable = a.Subject, a.Unavailable
-	p.log, p.secret = "id."+id, partyKey
+	p.log, p.secret = "id."+id, subjectKey
 	counts := a.Subject
 	if counts == nil || counts.Disabled {
 		// Its logs are those that it would have, with the limits of an unknown key.
 		counts = &tier.Subject{ID: id}
 	}
-	p.answers[partyKey] = tier.Answer{Subject: counts}
-	p.answers[id] = p.answers[partyKey]
+	p.answers[subjectKey] = tier.Answer{Subject: counts}
+	p.answers[id] = p.answers[subjectKey]
 }
 
 func (p *Account) ofDigest(ctx context.Context) {
@@ -178,7 +178,7 @@ func (p *Account) ofDigest(ctx context.Context) {
 	}
 }
 
-// ofDescriptor finds out which limits a request with the descriptor meets.
+// ofDescriptor finds out which limits apply to a request with the descriptor.
 func (p *Account) ofDescriptor(ctx context.Context) {
 	rs := p.rules
 	req := decide.Request{Domain: p.query.Domain}
@@ -220,7 +220,7 @@ func (p *Account) limits(c *decide.Call) (all []AccountLimit) {
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		l := AccountLimit{
-			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Own: s.Source == verdict.SourceOverride, OwnObserve: s.Enforcement.Overridden(), Observed: s.Observed(),
+			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Override: s.Source == verdict.SourceOverride, OverrideObserve: s.Enforcement.Overridden(), Observed: s.Observed(),
 			Log: c.Checks()[i].Log(), ReplacedBy: p.replacersOf(s.Rule),
 		}
 		l.Shown = p.shown(s.Rule, l.Log.Key)
@@ -254,7 +254,7 @@ func (p *Account) Len() int {
 	return len(p.rules.All())
 }
 
-// Rule returns the limits of rule i, if it applies to the party and the names of its logs are
+// Rule returns the limits of rule i, if it applies to the subject and the names of its logs are
 // known. If they are not, because the rule has a log for each value of another entry too, open
 // is true. [Account.Searches] finds these logs.
 func (p *Account) Rule(i int) (limits []AccountLimit, open bool) {
@@ -262,7 +262,7 @@ func (p *Account) Rule(i int) (limits []AccountLimit, open bool) {
 		return p.request, false
 	}
 	rule := p.rules.All()[i]
-	m, ok := p.meet(rule)
+	m, ok := p.match(rule)
 	if !ok {
 		return nil, false
 	}
@@ -276,7 +276,7 @@ func (p *Account) Rule(i int) (limits []AccountLimit, open bool) {
 	return p.limits(p.probe(rule, n)), false
 }
 
-// takes reports whether the request that has a log meets the rule, and not a more specific one.
+// takes reports whether the request that has a log matches the rule, and not a more specific one.
 func (p *Account) takes(rule *rules.Rule, n *reading) bool {
 	r, ok := p.rules.Domain(rule.Domain).Tree.Match(n.entries)
 	return ok && r == rule || slices.Contains(rule.Share, true) // whose values are not known
@@ -285,7 +285,7 @@ func (p *Account) takes(rule *rules.Rule, n *reading) bool {
 // NoLog returns the limits of an open rule, without logs.
 func (p *Account) NoLog(i int) []AccountLimit {
 	rule := p.rules.All()[i]
-	m, ok := p.meet(rule)
+	m, ok := p.match(rule)
 	if !ok {
 		return nil
 	}

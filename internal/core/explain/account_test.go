@@ -21,8 +21,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// partyRules are rules of every kind that a party can meet.
-func partyRules(t tester, who rules.Identity) *rules.Rules {
+// accountRules are rules of every kind that can apply to a subject.
+func accountRules(t tester, who rules.Identity) *rules.Rules {
 	if who.Secrets == nil {
 		who.Secrets = tier.NewSecrets([]string{"api_key", "second_key"}, nil)
 	}
@@ -91,9 +91,9 @@ type hit struct {
 	observed bool
 }
 
-// TestAccountIsWhatRequestsMeet sends random requests, and compares the logs that they are
+// TestAccountIsWhatAppliesToRequests sends random requests, and compares the logs that they are
 // checked on with those that each party has: all of them, with the same limits, and no other.
-func TestAccountIsWhatRequestsMeet(t *testing.T) {
+func TestAccountIsWhatAppliesToRequests(t *testing.T) {
 	for name, who := range map[string]rules.Identity{
 		"an address for unknown keys": {}, "each unknown key": {EachUnknownKey: true}, "no tiers": {},
 	} {
@@ -101,12 +101,12 @@ func TestAccountIsWhatRequestsMeet(t *testing.T) {
 			if name != "no tiers" {
 				who.Tiers = directory(t)
 			}
-			rapid.Check(t, func(t *rapid.T) { testParty(t, partyRules(t, who)) })
+			rapid.Check(t, func(t *rapid.T) { testAccount(t, accountRules(t, who)) })
 		})
 	}
 }
 
-func testParty(t *rapid.T, rs *rules.Rules) {
+func testAccount(t *rapid.T, rs *rules.Rules) {
 	decider := decide.NewDecider(rs, decide.Options{Store: memstore.New(memstore.Options{SweepInterval: -1})})
 	all := make(map[window.LogID]bool)
 	subjects, digests, addresses := make(map[string][]hit), make(map[string][]hit), make(map[string][]hit)
@@ -189,12 +189,12 @@ func testParty(t *rapid.T, rs *rules.Rules) {
 		}
 	}
 	for _, id := range []string{"acme", "hobby", "gone", "nobody", strings.Repeat("a", 140)} {
-		compareParty(t, rs, "subject "+id, AccountQuery{Subject: id}, all, subjects[id])
+		compareAccount(t, rs, "subject "+id, AccountQuery{Subject: id}, all, subjects[id])
 	}
 	for _, key := range []string{"vip-key", "made-up"} {
 		digest := rs.Secrets().Digest(key)
 		if !rs.SharesUnknown() {
-			compareParty(t, rs, "digest of "+key, AccountQuery{Digest: digest}, all, digests[digest])
+			compareAccount(t, rs, "digest of "+key, AccountQuery{Digest: digest}, all, digests[digest])
 		}
 	}
 	for _, text := range []string{"192.0.2.7", "192.0.2.9", "192.0.2.0/24", "2001:db8::7", "198.51.100.8"} {
@@ -205,7 +205,7 @@ func testParty(t *rapid.T, rs *rules.Rules) {
 				want = append(want, hits...)
 			}
 		}
-		compareParty(t, rs, "address "+text, AccountQuery{Address: a}, all, want)
+		compareAccount(t, rs, "address "+text, AccountQuery{Address: a}, all, want)
 	}
 }
 
@@ -233,11 +233,11 @@ func TestAccountOfATrustedTier(t *testing.T) {
 	}
 }
 
-// compareParty compares the logs of a party with those that its requests were checked on.
-func compareParty(t *rapid.T, rs *rules.Rules, name string, q AccountQuery, all map[window.LogID]bool, want []hit) {
+// compareAccount compares the logs of a subject with those that its requests were checked on.
+func compareAccount(t *rapid.T, rs *rules.Rules, name string, q AccountQuery, all map[window.LogID]bool, want []hit) {
 	got := make(map[hit]bool)
 	for _, l := range logsOf(t, rs, q, all) {
-		h := hit{l.Log, l.Rule.Name, l.Limit.Hits, l.Tier, l.Own, l.Observed}
+		h := hit{l.Log, l.Rule.Name, l.Limit.Hits, l.Tier, l.Override, l.Observed}
 		if got[h] {
 			t.Fatalf("%s: %+v twice", name, h)
 		}
@@ -294,7 +294,7 @@ func logsOf(t asker, rs *rules.Rules, q AccountQuery, all map[window.LogID]bool)
 
 // TestAccountLimits shows what single parties are told.
 func TestAccountLimits(t *testing.T) {
-	rs := partyRules(t, rules.Identity{Tiers: directory(t)})
+	rs := accountRules(t, rules.Identity{Tiers: directory(t)})
 	for _, tt := range []struct {
 		name  string
 		query AccountQuery
@@ -345,7 +345,7 @@ func TestAccountLimits(t *testing.T) {
 
 // TestAccountOfSentLimits finds the logs of limits that came with requests.
 func TestAccountOfSentLimits(t *testing.T) {
-	rs := partyRules(t, rules.Identity{Tiers: directory(t)})
+	rs := accountRules(t, rules.Identity{Tiers: directory(t)})
 	decider := decide.NewDecider(rs, decide.Options{Store: memstore.New(memstore.Options{SweepInterval: -1})})
 	if got := AccountOf(t.Context(), rs, AccountQuery{Subject: "hobby", Overridden: decider.Overridden}).Searches(); len(got) != 1 {
 		t.Fatalf("searches %v, want one for the open rules", got)

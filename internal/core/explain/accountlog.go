@@ -19,7 +19,7 @@ import (
 const maxShownPart = 128
 
 // Log returns the limit of a log that [Account.Searches] has found, and the number of its rule.
-// It reports false if the log is not the party's, if no request gets to it by the rules, or if
+// It reports false if the log is not the subject's, if no request gets to it by the rules, or if
 // [Account.Rule] returns it. The number of a limit that came with requests is negative. Log may
 // wait for the customer source, as long as the query allows.
 func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rule int, ok bool) {
@@ -32,7 +32,7 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 		l, ok = p.sent(name, id)
 		return l, -1, ok
 	}
-	m, ok := p.meet(r)
+	m, ok := p.match(r)
 	if !ok || p.ByAddress || !m.open && p.log != "" {
 		return l, 0, false
 	}
@@ -47,7 +47,7 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 	if determined, _ := p.Rule(r.Number()); slices.ContainsFunc(determined, func(o AccountLimit) bool { return o.Log == id }) {
 		return l, 0, false
 	}
-	l.Log, l.Values = id, p.values(r, n, m.place, m.holder)
+	l.Log, l.Values = id, p.values(r, n, m.level, m.holder)
 	return l, r.Number(), true
 }
 
@@ -136,7 +136,7 @@ func (p *Account) readFixed(ctx context.Context, n descriptors.Node, known answe
 // entriesOf returns an entry with this key whose subject has a part of a log's name, and further
 // entries that it needs.
 func (p *Account) entriesOf(ctx context.Context, key string, part descriptors.Part, known answers) descriptors.Descriptor {
-	if p.log != "" && p.owns(part) {
+	if p.log != "" && p.named(part) {
 		part = descriptors.Part{Text: p.log} // it may be a digest
 	}
 	kind, text, _ := strings.Cut(part.Text, ".")
@@ -151,7 +151,7 @@ func (p *Account) entriesOf(ctx context.Context, key string, part descriptors.Pa
 			p.answers[text] = s
 		}
 		if p.rules.Secrets().Is(key) {
-			text = partyKey + " " + strconv.Itoa(len(known))
+			text = subjectKey + " " + strconv.Itoa(len(known))
 		}
 		known[text] = s
 		return descriptors.Descriptor{{Key: key, Value: text}}
@@ -173,7 +173,7 @@ func (p *Account) limitOf(r *rules.Rule, n *reading, id window.LogID) (l Account
 		if l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy || l.Log.Scope != id.Scope {
 			continue
 		}
-		if l.Log.Key != id.Key && !l.OwnObserve && !r.ManyLogs() {
+		if l.Log.Key != id.Key && !l.OverrideObserve && !r.ManyLogs() {
 			l.Observed = p.rules.ObservesAll() || identity.Observes(r.TermsOf(l.Tier).Observe, id.Key)
 		}
 		l.Shown = p.shown(r, id.Key)
@@ -202,20 +202,20 @@ func (p *Account) values(r *rules.Rule, n *reading, mine int, holder bool) (valu
 	return values
 }
 
-// has reports whether a log is the party's, whose requests meet the rule as m says.
-func (p *Account) has(m *meeting, n *reading) bool {
+// has reports whether a log is the subject's, to which the rule applies as m says.
+func (p *Account) has(m *ruleMatch, n *reading) bool {
 	switch {
 	case m.holder:
-		return p.owns(n.holder)
-	case m.place >= 0:
-		return p.overlaps(strings.TrimPrefix(n.parts[m.place].Text, "id."))
+		return p.named(n.holder)
+	case m.level >= 0:
+		return p.overlaps(strings.TrimPrefix(n.parts[m.level].Text, "id."))
 	default:
 		return true
 	}
 }
 
-// owns reports whether a part of a log's name says that the log is the party's.
-func (p *Account) owns(part descriptors.Part) bool {
+// named reports whether a part of a log's name says that the log is the subject's.
+func (p *Account) named(part descriptors.Part) bool {
 	if p.log != "" {
 		return part.String() == descriptors.EscapePart(p.log)
 	}
@@ -261,7 +261,7 @@ func node(key, value string) string {
 	return descriptors.Node{Key: key, Value: value}.String()
 }
 
-// sent returns the limit of a log whose limit came with requests, if that is the party's.
+// sent returns the limit of a log whose limit came with requests, if that is the subject's.
 func (p *Account) sent(name descriptors.Name, id window.LogID) (l AccountLimit, ok bool) {
 	for _, domain := range p.rules.Domains() {
 		if descriptors.NewRuleID(domain, nil) != name.Rule {
@@ -274,7 +274,7 @@ func (p *Account) sent(name descriptors.Name, id window.LogID) (l AccountLimit, 
 			key, value := name.Identity[i].Text, name.Identity[i+1]
 			secret := p.rules.Secrets().Is(key)
 			switch {
-			case secret && p.owns(value), p.log == "" && rules.IsAddressKey(key) && p.overlaps(value.Text):
+			case secret && p.named(value), p.log == "" && rules.IsAddressKey(key) && p.overlaps(value.Text):
 				found = true
 			case secret:
 				l.Values = append(l.Values, showHolder(value))

@@ -4,7 +4,7 @@
 //     in which they count. It makes the checks that such a request would get. If a rule has a log for
 //     each value of another entry, the names of its logs are found in the store, parsed, and made
 //     again from the values: only a log that a request would get counts.
-//   - [Log] and [Sample] ask from the other side: whose log is this, and which logs would a subject get?
+//   - [Log] and [Sample] ask the reverse: whose log is this, and which logs would a subject get?
 //   - [Explain] decides a request with an empty store, and says how the rules come to the verdict.
 //   - [NewReview] describes rules to their author, and names what has no effect.
 package explain

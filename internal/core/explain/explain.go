@@ -115,14 +115,14 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRe
 	if s.Rule.Store() != window.Region {
 		e.addf("    counted in the scope %s", s.Rule.Scope)
 	}
-	endless := s.Limit.Hits == window.MaxHits
-	if s.Limit.Precision > 0 && !endless {
+	unlimited := s.Limit.Hits == window.MaxHits
+	if s.Limit.Precision > 0 && !unlimited {
 		e.addf("    a hit counts up to %v longer than the window", s.Limit.Precision)
 	}
 	if lease := rules.FormatLease(s.Limit.Lease); lease != "" && s.Mode == window.Enforce {
 		e.addf("    lease %s, where a key is asked for often", lease)
 	}
-	if endless {
+	if unlimited {
 		e.addf("    log   none: a limit of %d keeps no log, denies nothing, and always shows all of it remaining", uint64(window.MaxHits))
 	} else {
 		e.addf("    log   %s", log.Key)
@@ -191,7 +191,7 @@ func modeOf(s *decide.LimitStatus) string {
 // explainPolicy says how a limit counts that is no sliding window.
 func (e *Explanation) explainPolicy(s *decide.LimitStatus) {
 	l, label := s.Limit, ""
-	if s.Period.OwnDay {
+	if s.Period.SubjectDay {
 		l.StartsLabel, label = "", "; the day is in the label "+l.StartsLabel // l.Calendar has the day
 	}
 	e.addf("    %s%s", l.Words(), label)

@@ -36,9 +36,9 @@ type RuleReview struct {
 	ID   descriptors.RuleID `json:"-"`
 	Name string             `json:"name"`
 	Path string             `json:"path"` // key=value/key, without API keys
-	// Place is the rule's file:line. Review leaves it empty, and the caller sets it.
-	Place string        `json:"place,omitempty"`
-	Terms []TermsReview `json:"terms,omitempty"`
+	// Location is the rule's file:line. Review leaves it empty, and the caller sets it.
+	Location string        `json:"place,omitempty"`
+	Terms    []TermsReview `json:"terms,omitempty"`
 	// Traits are what else the rule says; see [rules.Rule.Traits].
 	Traits []string `json:"traits,omitempty"`
 	// Unreachable says why no request can match the rule. It is empty if one can.
@@ -175,7 +175,7 @@ func reviewRule(rs *rules.Rules, r *rules.Rule, levels siblings, overrides obser
 	}
 	review.Notes = append(review.Notes, count.notes()...)
 	if r.Once.Entry != "" {
-		review.Notes = append(review.Notes, "charge_once: a caller can save up the free retries of all requests that the limit admits, and send them at once; the store keeps a receipt of each, of about 200 bytes")
+		review.Notes = append(review.Notes, "charge_once: a caller can save up the free retries of all requests that the limit admits, and send them at once; the store keeps an idempotency record of each, of about 200 bytes")
 	}
 	review.Notes = append(review.Notes, observeNotes(r, overrides)...)
 	return review

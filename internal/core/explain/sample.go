@@ -52,7 +52,7 @@ func Sample(rs *rules.Rules, rule *rules.Rule, s *tier.Subject) []AccountLimit {
 // logWait bounds how long [Log] waits for a customer source.
 const logWait = time.Second
 
-// Log returns the limit of a log of any party, with its subject and its other values. It asks
+// Log returns the limit of a log of any subject, with its subject and its other values. It asks
 // subjects, or the directory if that is nil, and waits for it as long as ctx allows. It reports false
 // if no rule has the log, or if the limit came with requests.
 func Log(ctx context.Context, rs *rules.Rules, subjects tier.Resolver, id window.LogID) (l AccountLimit, ok bool) {

@@ -70,14 +70,14 @@ func TestSampleIsWhatARequestGets(t *testing.T) {
 			}
 			for i := range got {
 				g, w := &got[i], &want[i]
-				if g.Log != w.Log || g.Limit.Limit != w.Limit.Limit || g.Tier != w.Tier || g.Own != w.Own || g.Observed != w.Observed || g.Unlimited != w.Unlimited || g.Rule != w.Rule {
+				if g.Log != w.Log || g.Limit.Limit != w.Limit.Limit || g.Tier != w.Tier || g.Override != w.Override || g.Observed != w.Observed || g.Unlimited != w.Unlimited || g.Rule != w.Rule {
 					t.Errorf("%s of %s: %+v, want %+v", r.Name, s.ID, *g, *w)
 				}
 				if g.Unlimited || r.Name == "shared-key" {
 					continue // a log that all share does not say whose limit it has
 				}
 				l, ok := Log(t.Context(), rs, nil, w.Log)
-				if !ok || l.Limit.Limit != w.Limit.Limit || l.Own != w.Own || l.Observed != w.Observed || l.Subject != s.ID {
+				if !ok || l.Limit.Limit != w.Limit.Limit || l.Override != w.Override || l.Observed != w.Observed || l.Subject != s.ID {
 					t.Errorf("the log %v is %+v, want %+v of %s", w.Log, l, *w, s.ID)
 				}
 			}

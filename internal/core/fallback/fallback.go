@@ -70,7 +70,7 @@ type Store struct {
 var (
 	_ window.Store      = (*Store)(nil)
 	_ inspect.Inspector = (*Store)(nil)
-	_ window.Ender      = (*Store)(nil)
+	_ window.Releaser   = (*Store)(nil)
 )
 
 // minSpan is the shortest span; see knownUse.
@@ -406,7 +406,7 @@ func (s *Store) askLater(ctx context.Context, c *window.Check, q *quota) (window
 	return decisions[0], err
 }
 
-// End implements [window.Ender] for the active requests that this process knows: those that it has
+// End implements [window.Releaser] for the active requests that this process knows: those that it has
 // admitted, and those that Learn has noted.
 func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
 	held, err = s.store.End(ctx, stream, deny)

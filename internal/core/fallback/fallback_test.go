@@ -730,9 +730,9 @@ func TestQuotasInFlight(t *testing.T) {
 	}
 }
 
-// TestQuotasKeepReceipts: while the shared store is unavailable, a process decides by its quota, and a
+// TestQuotasKeepOnceRecords: while the shared store is unavailable, a process decides by its quota, and a
 // retry of what it has admitted is free there.
-func TestQuotasKeepReceipts(t *testing.T) {
+func TestQuotasKeepOnceRecords(t *testing.T) {
 	quotas := newStore(t, always(2), &clock{now: time.Hour})
 	for i, want := range []window.Decision{{Allowed: true}, {Allowed: true, Repeated: true}, {}} {
 		c := ask("{t}k", 2, 1)

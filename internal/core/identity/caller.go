@@ -38,7 +38,7 @@ func CallerOf(req *Request, rule *rules.Rule, descriptor int, subject string, un
 	if rs == nil {
 		return CallerInfo{Subject: subject} // a rule of a test, without rules
 	}
-	own := req.Descriptors[descriptor : descriptor+1]
+	single := req.Descriptors[descriptor : descriptor+1]
 	p := CallerInfo{Subject: subject, Address: maskedAddress(ClientAddress(req))}
 	if p.Subject == "" && req.Caller != nil && req.Caller.Answer.Subject != nil {
 		p.Subject = req.Caller.Answer.Subject.ID
@@ -48,7 +48,7 @@ func CallerOf(req *Request, rule *rules.Rule, descriptor int, subject string, un
 	}
 	p.Route = strings.TrimSpace(req.Route)
 	if p.Route == "" {
-		p.Route = routeOf(rs, own)
+		p.Route = routeOf(rs, single)
 	}
 	if p.Route == "" {
 		p.Route = routeOf(rs, req.Descriptors)

@@ -28,8 +28,8 @@ type Request struct {
 	// Exceeds says which bound the message of the request exceeds, and what to do, so that
 	// Descriptors has only a part of it. Then Domain may be empty. Empty: none.
 	Exceeds string
-	// Endless is true if the adapter never hears of the ends of streams.
-	Endless bool
+	// NoEndSignal is true if the adapter never hears of the ends of streams.
+	NoEndSignal bool
 	// ID is the id of the client's request, if Envoy sends it, and Route the route that an
 	// adapter knows. Both are only shown, and empty if they are unknown.
 	ID, Route string

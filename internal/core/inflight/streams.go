@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// Retry is the wait that answers tell if a limit of requests in flight is full. It is
-	// the shortest that they can tell: any of these requests may end at any time.
+	// Retry is the wait that answers report if a limit of requests in flight is full. It is
+	// the shortest that they can report: any of these requests may end at any time.
 	Retry = time.Second
 
-	// DefaultPatience is how long a request waits if it meets a full limit of requests in
+	// DefaultPatience is how long a request waits if it finds a full limit of requests in
 	// flight. A client that sends its next request at once often comes before the end of its
 	// last one is known.
 	DefaultPatience = 5 * time.Millisecond
@@ -28,7 +28,7 @@ const (
 	// Envoy's rate limit filter waits for an answer for less than that.
 	Tombstone = 10 * time.Second
 
-	// unnamedHold is how long a request without a stream id holds its place. Nothing can give
+	// unnamedHold is how long a request without a stream id holds its slot. Nothing can give
 	// it back.
 	unnamedHold = window.MinHold
 
@@ -79,14 +79,14 @@ const (
 // EndResults has the metric label of each EndResult.
 var EndResults = [...]string{EndReleased: "released", EndHeldNothing: "held_nothing", EndFailed: "failed"}
 
-// An EndlessError says that a request meets a limit of requests in flight, but that the adapter
+// A NoEndError says that a limit of requests in flight applies, but that the adapter
 // never hears of the ends of streams. Nothing was charged.
-type EndlessError struct {
+type NoEndError struct {
 	// Rule is the rule of the limit.
 	Rule *rules.Rule
 }
 
-func (e *EndlessError) Error() string {
+func (e *NoEndError) Error() string {
 	return fmt.Sprintf("the rule %s counts requests in flight, and the authorization filter does not say when a request has ended: move the rule's descriptor to Envoy's rate limit filter, as in envoy/in-flight.yaml", e.Rule)
 }
 
@@ -94,7 +94,7 @@ var errNoEnds = errors.New("the store does not count what streams hold")
 
 // Releases give back what streams hold. A nil one does not count it.
 type Releases struct {
-	Store, Local window.Ender
+	Store, Local window.Releaser
 }
 
 // Release gives back what the stream of a request holds, because it has ended. With an error, it is
@@ -125,23 +125,23 @@ func (r Releases) Release(ctx context.Context, req *identity.Request) (EndResult
 }
 
 // A Stream is what a request needs to know of limits of requests in flight. The zero value is that of
-// a request that meets none.
+// a request with none.
 type Stream struct {
 	// Holds is true if a check is in flight.
 	Holds bool
-	// Endless is the rule of an [EndlessError]. Nil: there is none.
-	Endless *rules.Rule
+	// NoEnd is the rule of a [NoEndError]. Nil: there is none.
+	NoEnd *rules.Rule
 
 	unnamed window.StreamID // stands for a stream without an id; zero: none yet
 	misuse  string          // the last; empty: none
 }
 
-// Hold makes a check of a limit in flight hold its place for the stream of the request. It
+// Hold makes a check of a limit in flight hold its slot for the stream of the request. It
 // reports false if the check cannot be made.
 func (st *Stream) Hold(req *identity.Request, rule *rules.Rule, check *window.Check, refund bool) (ok bool) {
 	switch {
-	case req.Endless:
-		st.Endless = rule
+	case req.NoEndSignal:
+		st.NoEnd = rule
 		return false
 	case refund:
 		st.misuse = MisuseNegative

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// MaxWaiting bounds the requests that wait for a place at a time. Further ones are denied at
+	// MaxWaiting bounds the requests that wait for a slot at a time. Further ones are denied at
 	// once. So a flood of requests for a full limit asks the store a bounded number of times more.
 	MaxWaiting = 128
 	// maxWakes is how often a waiting request asks the store because a stream has ended.

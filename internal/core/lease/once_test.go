@@ -9,7 +9,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
 )
 
-// TestContractOnce runs the suite of charges with receipts.
+// TestContractOnce runs the suite of charges with idempotency records.
 func TestContractOnce(t *testing.T) { runContract(t, 20_000, policytest.RunOnce) }
 
 // retried returns a check of an attempt.
@@ -49,7 +49,7 @@ func TestRepeatIsNotDeniedFromMemory(t *testing.T) {
 }
 
 // TestRepeatSpendsNoLease: a request with a key is decided by the shared store while there is a
-// lease, so its charge has a receipt.
+// lease, so its charge has an idempotency record.
 func TestRepeatSpendsNoLease(t *testing.T) {
 	s := newShared(t)
 	p := s.process(t, lease.Options{})

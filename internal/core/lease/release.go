@@ -21,7 +21,7 @@ const (
 	releaseTimeout = time.Second
 )
 
-var _ window.Ender = (*Store)(nil)
+var _ window.Releaser = (*Store)(nil)
 
 // errNoRelease is the error of End if the shared store does not count requests in flight.
 var errNoRelease = errors.New("lease: the shared store releases no requests in flight")
@@ -41,23 +41,23 @@ type release struct {
 	until time.Duration // by the clock of the Store
 }
 
-// End implements [window.Ender]. If the shared store fails, End returns its error, and Store sends
+// End implements [window.Releaser]. If the shared store fails, End returns its error, and Store sends
 // the end again later: for ten minutes at most, and 65,536 ends at most. Without that, its active
 // requests end by themselves.
 func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
-	ender, ok := s.store.(window.Ender)
+	releaser, ok := s.store.(window.Releaser)
 	if !ok {
 		return false, errNoRelease
 	}
-	held, err = ender.End(ctx, stream, deny)
+	held, err = releaser.End(ctx, stream, deny)
 	if err != nil && !errors.Is(err, window.ErrBadCheck) {
-		s.releaseLater(ender, stream, release{deny, s.clock() + releaseAge})
+		s.releaseLater(releaser, stream, release{deny, s.clock() + releaseAge})
 	}
 	return held, err
 }
 
 // releaseLater makes the Store send the end of a stream again later.
-func (s *Store) releaseLater(ender window.Ender, stream window.StreamID, r release) {
+func (s *Store) releaseLater(releaser window.Releaser, stream window.StreamID, r release) {
 	all := &s.releases
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -71,12 +71,12 @@ func (s *Store) releaseLater(ender window.Ender, stream window.StreamID, r relea
 	if all.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		all.stop = stop
-		all.wg.Go(func() { s.sendReleases(ctx, ender) })
+		all.wg.Go(func() { s.sendReleases(ctx, releaser) })
 	}
 }
 
 // sendReleases sends the releases that wait to the shared store, until none is left.
-func (s *Store) sendReleases(ctx context.Context, ender window.Ender) {
+func (s *Store) sendReleases(ctx context.Context, releaser window.Releaser) {
 	pause := releasePause
 	for ctx.Err() == nil {
 		timer := time.NewTimer(pause)
@@ -92,7 +92,7 @@ func (s *Store) sendReleases(ctx context.Context, ender window.Ender) {
 			}
 			if s.clock() < r.until {
 				within, cancel := context.WithTimeout(ctx, releaseTimeout)
-				_, err := ender.End(within, stream, r.deny)
+				_, err := releaser.End(within, stream, r.deny)
 				cancel()
 				if err != nil {
 					pause = min(2*pause, maxReleasePause)

@@ -119,7 +119,7 @@ func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 			}
 			return true, s.takeUnconditional(ctx, checks, decisions)
 		}
-		once = once || checks[i].Receipts()
+		once = once || checks[i].RecordsOnce()
 		leased = leased || s.leases != nil && leasable(&checks[i])
 	}
 	// The clock is read before the shared store is asked, so every answer is newer.

@@ -111,7 +111,7 @@ func Unit(length time.Duration) string {
 	return "period"
 }
 
-// FormatLog names what tells one limit of a rule from its others, in names of limits and in
+// FormatLog names what distinguishes one limit of a rule from its others, in names of limits and in
 // metrics: 1m for a sliding window, and with other policies bucket-1s, fixed-1m, month,
 // counter-1m and in_flight. Two limits with one text share a log.
 func FormatLog(p window.Policy, win time.Duration) string {
@@ -155,7 +155,7 @@ func (l *Limit) Rounding() time.Duration {
 
 // WorstCase returns the most hits that a limit admits in any interval of its window's length,
 // with any callers. For a token bucket it is the most in the time in which Rate hits come back.
-// A lease, a precision and usage reports do not change it: reports add debt.
+// A lease, a precision and usage reports do not change it: reports charge over the limit.
 func WorstCase(l window.Limit) uint64 {
 	switch l.Policy {
 	case window.TokenBucket:

@@ -25,9 +25,9 @@ import (
 //
 // It returns false if a limit of the override has no meaning under the rule. The override does
 // not apply then.
-func OverrideLimits(out, rule []Limit, override []window.Limit) (own []Limit, ok bool) {
+func OverrideLimits(out, rule []Limit, override []window.Limit) (applied []Limit, ok bool) {
 	for _, l := range override {
-		one, ok := ownLimit(rule, l)
+		one, ok := overrideLimit(rule, l)
 		one.Precision = PrecisionOf(one.Limit)
 		if !ok || slices.ContainsFunc(out, func(other Limit) bool { return other.log() == one.log() }) {
 			return out, false
@@ -45,11 +45,11 @@ func OverrideLimits(out, rule []Limit, override []window.Limit) (own []Limit, ok
 	return out, true
 }
 
-// ownLimit returns one limit of an override as it counts under a rule with limits.
-func ownLimit(rule []Limit, l window.Limit) (own Limit, ok bool) {
-	own.Limit = l
+// overrideLimit returns one limit of an override as it counts under a rule with limits.
+func overrideLimit(rule []Limit, l window.Limit) (applied Limit, ok bool) {
+	applied.Limit = l
 	if len(rule) == 0 {
-		return own, l.Policy != window.InFlight // there is no hold
+		return applied, l.Policy != window.InFlight // there is no hold
 	}
 	var pattern *Limit
 	switch l.Policy {
@@ -59,21 +59,21 @@ func ownLimit(rule []Limit, l window.Limit) (own Limit, ok bool) {
 		pattern = windowedLike(rule, l)
 	}
 	if pattern == nil {
-		return own, false
+		return applied, false
 	}
-	switch own.Policy = pattern.Policy; own.Policy {
+	switch applied.Policy = pattern.Policy; applied.Policy {
 	case window.InFlight:
-		own.Window = pattern.Window
+		applied.Window = pattern.Window
 	case window.TokenBucket:
 		if l.Policy == window.TokenBucket {
 			break
 		}
 		// A limit of 0 denies everything. A rate of 0 does not exist.
-		own.Rate = uint32(max(l.Hits, 1))
+		applied.Rate = uint32(max(l.Hits, 1))
 	case window.Calendar:
-		own.Calendar, own.StartsLabel = pattern.Calendar, pattern.StartsLabel
+		applied.Calendar, applied.StartsLabel = pattern.Calendar, pattern.StartsLabel
 	}
-	return own, true
+	return applied, true
 }
 
 // PrecisionOf returns the precision of limits that have none of their own.
@@ -131,7 +131,7 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 		return observe
 	}
 	rule := r.TermsOf(tierName).Limits
-	own, ok := OverrideLimits(nil, rule, o.Limits)
+	applied, ok := OverrideLimits(nil, rule, o.Limits)
 	if !ok {
 		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"
 	}
@@ -140,13 +140,13 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	}
 	var lost []string
 	for i, l := range o.Limits {
-		if own[i].Policy == window.TokenBucket && l.Policy != window.TokenBucket {
-			return fmt.Sprintf("the rule is a token bucket, so these hits count as %s: write rate and burst", FormatLimit(own[i].Limit))
+		if applied[i].Policy == window.TokenBucket && l.Policy != window.TokenBucket {
+			return fmt.Sprintf("the rule is a token bucket, so these hits count as %s: write rate and burst", FormatLimit(applied[i].Limit))
 		}
 	}
 	for i := range rule {
 		// A subject without limits is meant to be unlimited.
-		if len(own) > 0 && limitWith(own, rule[i].Policy) == nil {
+		if len(applied) > 0 && limitWith(applied, rule[i].Policy) == nil {
 			lost = append(lost, FormatLimit(rule[i].Limit))
 		}
 	}

@@ -327,7 +327,7 @@ func (rs *Rules) Rule(id descriptors.RuleID) *Rule { return rs.byID[id] }
 
 // Top returns where the descriptors of a domain begin to match. Without the domain, that is no
 // place.
-func (rs *Rules) Top(domain string) (top descriptors.Place[*Rule]) {
+func (rs *Rules) Top(domain string) (top descriptors.Position[*Rule]) {
 	if d := rs.byName[domain]; d != nil {
 		top = d.Tree.Top()
 	}

@@ -22,7 +22,7 @@ func (rs *Rules) OpenToOneCaller() (all []int) {
 	for i, r := range rs.rules {
 		most, ok := rs.inFlightOf(r)
 		ofOne := len(r.is.parts) > 0 || r.HasSubject() || slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return IsAddressKey(n.Key) })
-		if own, bounded := least[r.Domain]; ok && !ofOne && most > 0 && (!bounded || own >= most) {
+		if smallest, bounded := least[r.Domain]; ok && !ofOne && most > 0 && (!bounded || smallest >= most) {
 			all = append(all, i)
 		}
 	}

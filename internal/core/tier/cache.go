@@ -135,7 +135,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		batch:   1,
 	}
 	c.changes.seed = maphash.MakeSeed()
-	c.queue.places = cmp.Or(o.Questions, defaultQuestions)
+	c.queue.slots = cmp.Or(o.Questions, defaultQuestions)
 	known, unknown := min(o.Subjects, maxWaiting), min(o.Unknown, maxWaiting)
 	c.queue.most = [begun]int{ahead: known, first: unknown, again: unknown, expired: known}
 	if b, ok := o.Source.(Batcher); ok {

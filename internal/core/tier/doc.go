@@ -71,9 +71,9 @@
 //	ahead     the record is still valid
 //
 // Known subjects (expired) and all other keys (again, then first) each have a quarter of
-// the places for themselves, and take turns at the others. So invented keys do not stop
+// the slots for themselves, and take turns at the others. So invented keys do not stop
 // questions for known subjects, nor do refreshes stop those for new ones. The class ahead
-// gets places that no other class wants.
+// gets slots that no other class wants.
 //
 // Each class holds at most 32,768 look-ups, or fewer if the cache holds fewer records. The
 // next one drops the oldest, whose requests get what withoutSource returns. A client that

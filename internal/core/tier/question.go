@@ -112,7 +112,7 @@ func (c *Cache) refused() error {
 	return fmt.Errorf("the source is not asked, because it has failed: %w", *c.health.cause.Load())
 }
 
-// begin begins questions for the flights that wait, while there are places. mu is held.
+// begin begins questions for the flights that wait, while there are slots. mu is held.
 func (c *Cache) begin() {
 	for {
 		batch, known := c.queue.take(c.batch)

@@ -11,16 +11,16 @@ const (
 	begun                // the look-up no longer waits
 )
 
-// A queue has the look-ups that wait for a place, and counts the questions under way.
-// First look-ups and look-ups with an earlier answer each have a quarter of the places for
+// A queue has the look-ups that wait for a slot, and counts the questions under way.
+// First look-ups and look-ups with an earlier answer each have a quarter of the slots for
 // themselves, and take turns at the others. So neither invented keys nor expired records
-// stop the other kind. Refreshes of valid records get only places that no other look-up
+// stop the other kind. Refreshes of valid records get only slots that no other look-up
 // wants.
 //
 // If a class is full, its oldest look-up is dropped. A client that invents keys asks once
 // for each. A key that is asked for again is more likely a customer's, so it is first.
 type queue struct {
-	places  int
+	slots   int
 	most    [begun]int // waiting look-ups of each class
 	waiting [begun][]*flight
 	under   struct{ known, unknown int } // questions under way
@@ -63,17 +63,17 @@ func (q *queue) shift(c class) *flight {
 }
 
 // take returns the look-ups of the next question, most at the largest. It returns none if
-// there are none or if there is no place for them.
+// there are none or if there is no slot for them.
 func (q *queue) take(most int) (batch []*flight, known bool) {
-	if q.under.known+q.under.unknown >= q.places {
+	if q.under.known+q.under.unknown >= q.slots {
 		return nil, false
 	}
-	side := max(1, q.places-(q.places+3)/4)
+	classSlots := max(1, q.slots-(q.slots+3)/4)
 	for _, known := range [...]bool{!q.turn, q.turn} {
 		switch {
-		case known && q.under.known < side:
+		case known && q.under.known < classSlots:
 			batch = q.shiftAll(most, expired)
-		case !known && q.under.unknown < side:
+		case !known && q.under.unknown < classSlots:
 			batch = q.shiftAll(most, again, first)
 		}
 		if len(batch) > 0 {
@@ -82,7 +82,7 @@ func (q *queue) take(most int) (batch []*flight, known bool) {
 			return batch, known
 		}
 	}
-	if q.under.known < side {
+	if q.under.known < classSlots {
 		batch = q.shiftAll(most, ahead)
 	}
 	if len(batch) > 0 {

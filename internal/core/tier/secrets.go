@@ -185,7 +185,7 @@ func FingerprintDigest(fingerprint string) string {
 	return fingerprint[:min(len(fingerprint), DigestLen)]
 }
 
-// shownDigits is how many digits of a digest a name or a log line has. A log goes to many places,
+// shownDigits is how many digits of a digest a name or a log line has. A log is copied often,
 // and without a secret a whole digest lets its reader test guesses of the key.
 const shownDigits = 12
 

@@ -102,5 +102,5 @@ type Change struct {
 }
 
 // ErrBadRecord is wrapped by errors about a malformed record, rather than about the
-// source. The text names the place and what is wrong there.
+// source. The text names the location and what is wrong there.
 var ErrBadRecord = errors.New("bad record")

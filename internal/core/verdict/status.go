@@ -36,8 +36,8 @@ type LimitStatus struct {
 // A Period is a period of a calendar.
 type Period struct {
 	window.Period
-	// OwnDay is true if it starts on the day of the subject's label.
-	OwnDay bool
+	// SubjectDay is true if it starts on the day of the subject's label.
+	SubjectDay bool
 }
 
 // A UsageUpdate is how a limit takes a usage update whose cost it denies.
@@ -53,7 +53,7 @@ type Source uint8
 const (
 	SourceRule       Source = iota // the rule has it for all tiers
 	SourceTier                     // the rule has it for the tier of the subject
-	SourceOverride                 // the subject has it, in place of its tier
+	SourceOverride                 // the subject has it, instead of its tier
 	SourceRequest                  // it came with the descriptor
 	SourceUnresolved               // that of unknown keys, because the customer source did not answer
 )
@@ -116,7 +116,7 @@ func (s *LimitStatus) MayDeny() bool {
 // more unit can be spent, if nothing remains; else the wait until the limit is unused: the
 // window is empty, the bucket full, the period over. It is zero for a cost above the limit,
 // because no wait helps. While something remains it is at most Span. Otherwise it may be longer,
-// by what times are rounded up and by what is reserved ahead, and for a bucket with debt.
+// by what times are rounded up and by what is reserved ahead, and for a bucket below zero.
 //
 // When requests in flight end is not known. So if they fill the limit, Wait returns
 // [inflight.Retry], and otherwise zero.
@@ -171,7 +171,7 @@ func (s *LimitStatus) Stricter(than *LimitStatus) bool {
 	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits
 }
 
-// Span returns the time that the hits of the limit are for, which answers tell as its window:
+// Span returns the time that the hits of the limit are for, which answers report as its window:
 //
 //   - sliding, fixed and sliding_counter: the window
 //   - token_bucket: how long an empty bucket takes to fill

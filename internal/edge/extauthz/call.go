@@ -272,7 +272,7 @@ func (s *Service) findLimits(c *call) step {
 		return finish
 	}
 	c.describe()
-	c.request.Endless = true
+	c.request.NoEndSignal = true
 	s.opts.Decider.Begin(&c.policy, c.request)
 	return takeLimits
 }
@@ -296,7 +296,7 @@ func (c *call) describe() {
 func (s *Service) limit(c *call, err error) {
 	if err != nil {
 		c.result = Undecided
-		if noEnd := new(inflight.EndlessError); errors.As(err, &noEnd) {
+		if noEnd := new(inflight.NoEndError); errors.As(err, &noEnd) {
 			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
 				decide.DomainField(c.request.Domain), zap.Error(err))
 			c.result = Misconfigured

@@ -93,7 +93,7 @@ func (r *Result) describe(g *config.Generation) {
 	for i := range review.Domains {
 		for j := range review.Domains[i].Rules {
 			rule := &review.Domains[i].Rules[j]
-			rule.Place = locations[rule.ID]
+			rule.Location = locations[rule.ID]
 		}
 	}
 	r.Warnings, r.Rules, r.Summary = g.Warnings, len(g.Rules.All()), &review

@@ -54,8 +54,8 @@ func writeReview(w io.Writer, paint terminal.Colours, review *explain.Review) {
 
 func writeRule(w io.Writer, paint terminal.Colours, r *explain.RuleReview) {
 	fmt.Fprintf(w, "  %s  %s", paint.Bold(safetext.Text(r.Name)), safetext.Text(r.Path))
-	if r.Place != "" {
-		fmt.Fprintf(w, "  (%s)", safetext.Text(r.Place))
+	if r.Location != "" {
+		fmt.Fprintf(w, "  (%s)", safetext.Text(r.Location))
 	}
 	fmt.Fprintln(w)
 	if r.Unreachable != "" {

@@ -27,7 +27,7 @@ const (
 const tooMany = "the rules have more ways to match than rls compares, so descriptors may match other rules although no line says so"
 
 // node is a node of the tree of a domain.
-type node = descriptors.Place[*rules.Rule]
+type node = descriptors.Position[*rules.Rule]
 
 // A walker walks the trees of one domain in both sets at once.
 type walker struct {
@@ -187,7 +187,7 @@ func (l *level) overlaps(before, after []string) {
 			if o == p || !one.Overlaps(&others[i]) {
 				continue
 			}
-			texts, complete := descriptors.Meet(p, o, maxOverlaps)
+			texts, complete := descriptors.Intersect(p, o, maxOverlaps)
 			l.work -= len(texts)
 			if !complete {
 				l.report.Incomplete = tooMany

@@ -40,7 +40,7 @@
 // be below 1 MiB. Keys are spread by hash, so shares fill unevenly by a few per
 // cent. A single log cannot be larger than a share.
 //
-// A log is limiting if nothing remains of its limit, or if it has debt. Its limit is that
+// A log is limiting if nothing remains of its limit, or if it is overdrawn. Its limit is that
 // of the last check that could deny: one of mode Enforce, Any or Always. A log without
 // such a check never limits. If a call needs room in a full shard:
 //
@@ -55,7 +55,7 @@
 //     may have dropped other logs before.
 //
 // With [Options.Owner] the logs of one owner, such as a rule, take at most seven times as
-// much as is free in a shard. An owner at its bound makes a new log only in place of one of
+// much as is free in a shard. An owner at its bound makes a new log only instead of one of
 // its own that may be dropped. If there is none, the call returns [ErrFull]. So an owner alone
 // fills seven eighths of a shard, and its flood of limiting logs leaves room to others. Owners
 // are counted by a hash of 8 bits: owners with one hash share a bound.
@@ -71,7 +71,7 @@
 // expires. One that has ended is dropped early if room is short: a check that arrives after the
 // end of its stream may then hold until it expires.
 //
-// A receipt ([window.Check.Once]) is one more log too. It is never limiting, and is dropped before
+// An idempotency record ([window.Check.Once]) is one more log too. It is never limiting, and is dropped before
 // logs that have used more of their limits. A retry is then charged.
 //
 // # Snapshots

@@ -13,7 +13,7 @@ import (
 //
 // To find the least used log of a shard, a call would have to look at all logs. Instead
 // the shard has a hand that goes round over its buckets, and keeps the best candidates
-// that it meets. A call that needs room moves the hand a little and drops the best
+// that it finds. A call that needs room moves the hand a little and drops the best
 // candidate. Two things make that safe:
 //
 //   - A new log is a candidate too, before the next one is made. So a caller that invents
@@ -87,8 +87,8 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 	for i := range checks {
 		if a := &group[i]; a.shard != nil && a.charged {
 			most += a.most(&checks[i])
-			if checks[i].Receipts() {
-				most += receiptSize(checks[i].Key)
+			if checks[i].RecordsOnce() {
+				most += onceRecordSize(checks[i].Key)
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 		}
 		var n, exchanged int64
 		if more != nil {
-			if n = more.needReceipts(checks, group, sh); sh == more.flight.shard {
+			if n = more.needOnceRecords(checks, group, sh); sh == more.flight.shard {
 				n += streams
 			}
 		}
@@ -137,8 +137,8 @@ func (e *tooLarge) Error() string {
 
 func (e *tooLarge) Unwrap() error { return ErrFull }
 
-// own returns the bytes that the logs of a group take in a shard.
-func (sh *shard) own(group []checkState) (n int64) {
+// groupBytes returns the bytes that the logs of a group take in a shard.
+func (sh *shard) groupBytes(group []checkState) (n int64) {
 	for i := range group {
 		if l := group[i].log; l != nil && group[i].shard == sh && !pinned(group[:i], l) {
 			n += l.size()
@@ -161,7 +161,7 @@ func (sh *shard) makeRoom(n, now int64, group []checkState) error {
 	if n == 0 || sh.within(sh.usual, n) {
 		return nil
 	}
-	if all := sh.own(group) + n; all > sh.limit {
+	if all := sh.groupBytes(group) + n; all > sh.limit {
 		sh.refused++
 		return &tooLarge{all, sh.limit} // an empty shard would be too small
 	}
@@ -243,7 +243,7 @@ func pinned(group []checkState, l *log) bool {
 type state int
 
 const (
-	limiting state = iota // nothing remains of a limit that denies, or there is debt
+	limiting state = iota // nothing remains of a limit that denies, or it is overdrawn
 	free                  // hits count, but the limit has room
 	expired               // nothing counts any more
 )
@@ -260,8 +260,8 @@ func (c *candidate) judge(l *log, now int64) state {
 	if l.ofStream() {
 		return c.weighStream(l, now)
 	}
-	if l.ofReceipt() {
-		return c.weighReceipt(l, now)
+	if l.ofOnceRecord() {
+		return c.weighOnceRecord(l, now)
 	}
 	*c = candidate{log: l, limit: uint64(l.limit)}
 	c.used, c.last = packed.Weigh(l.packed, now, l.id(), c.limit)
@@ -323,7 +323,7 @@ func (cs *candidates) best(now int64) *candidate {
 	for i := 0; i < cs.n; {
 		c := &cs.list[i]
 		if c.judge(c.log, now) == limiting {
-			cs.cut(i) // the last one takes its place
+			cs.cut(i) // the last one replaces it
 			continue
 		}
 		if best == nil || c.before(best) {

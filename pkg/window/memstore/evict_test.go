@@ -38,7 +38,7 @@ func verify(t testing.TB, s *Store) {
 				if shard, hash := s.shardOf(id); int(shard) != i || hash != l.hash || sh.find(id, hash) != l {
 					t.Fatalf("shard %d: %v is where it is not found", i, id)
 				}
-				if _, err := packed.Decode(l.packed); err != nil && !l.ofStream() && !l.ofReceipt() {
+				if _, err := packed.Decode(l.packed); err != nil && !l.ofStream() && !l.ofOnceRecord() {
 					t.Fatalf("shard %d: %v: %v", i, id, err)
 				}
 			}
@@ -128,7 +128,7 @@ func TestGrowth(t *testing.T) {
 			c.Cost = uint64(1 + r.IntN(2))
 			c.Mode = []window.Mode{window.Enforce, window.Enforce, window.Always, window.Refund}[r.IntN(4)]
 			a := &checkState{}
-			s.place(a, &c)
+			s.locate(a, &c)
 			at := s.clock().Microseconds()
 			a.look(&c, at)
 			if !a.state.Room(&c) {
@@ -946,9 +946,9 @@ func TestVisitIsBounded(t *testing.T) {
 	}
 	*now = win
 	for left := sh.logs; left > 0; left = sh.logs {
-		sh.visit(sweepPiece, now.Microseconds(), nil, false)
-		if got := left - sh.logs; got > sweepPiece/logEffort || got == 0 {
-			t.Fatalf("one piece has dropped %d logs, want 1 to %d", got, sweepPiece/logEffort)
+		sh.visit(sweepChunk, now.Microseconds(), nil, false)
+		if got := left - sh.logs; got > sweepChunk/logEffort || got == 0 {
+			t.Fatalf("one piece has dropped %d logs, want 1 to %d", got, sweepChunk/logEffort)
 		}
 	}
 	before := sh.buckets

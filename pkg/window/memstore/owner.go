@@ -11,7 +11,7 @@ import (
 // An attacker can fill a shard with logs that are limiting at once, and none of them may be
 // dropped. So each rule ([Options.Owner]) has a bound that depends on the free memory: its
 // logs take at most seven times as much. One rule alone fills seven eighths of a shard, and
-// others can still make logs. A rule at its bound makes a new log only in place of one of its
+// others can still make logs. A rule at its bound makes a new log only instead of one of its
 // own that may go.
 
 const (
@@ -75,7 +75,7 @@ func (sh *shard) exchange(key string, n, now int64, group []checkState) error {
 }
 
 // leastUsed returns the log of a rule that has used the smallest share of its limit: of those
-// that the second hand meets, of the candidates and of the newest one. It drops expired logs.
+// that the second hand finds, of the candidates and of the newest one. It drops expired logs.
 func (sh *shard) leastUsed(owner uint8, now int64, group []checkState) (best candidate) {
 	consider := func(c candidate, s state) {
 		if s != limiting && !c.log.ofStream() && !pinned(group, c.log) && sh.owned.owner(c.log.key) == owner && (best.log == nil || c.before(&best)) {

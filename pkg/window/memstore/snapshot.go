@@ -25,7 +25,7 @@ import (
 //	  key      4  its length, at least 1
 //	  packed   4  its length
 //	  policy   1  and the scope above it, four bits each
-//	  window   7  microseconds; of a receipt: the rest of its name
+//	  window   7  microseconds; of an idempotency record: the rest of its name
 //	  limit    4  of the last check that could deny; 2^32-1 if there was none
 //	  key
 //	  packed      package packed's bytes
@@ -102,7 +102,7 @@ func (sh *shard) appendTo(b []byte, now int64) ([]byte, int) {
 			b = binary.BigEndian.AppendUint32(b, uint32(len(id.Key)))
 			b = binary.BigEndian.AppendUint32(b, uint32(len(l.packed)))
 			word := uint64(kind(id.Scope, id.Policy)) | uint64(id.Window.Microseconds())
-			if l.ofReceipt() {
+			if l.ofOnceRecord() {
 				word = uint64(l.name)
 			}
 			b = binary.BigEndian.AppendUint64(b, word)
@@ -176,13 +176,13 @@ func badSnapshot(format string, args ...any) error {
 // next reads n bytes into b, and replaces what b held. n may be wrong, so next allocates
 // only for bytes that it has read.
 func (l *loader) next(b []byte, n uint32) ([]byte, error) {
-	const piece = 1 << 16
+	const chunk = 1 << 16
 	b = b[:0]
 	for uint64(len(b)) < uint64(n) {
 		from := len(b)
-		b = append(b, make([]byte, min(uint64(n)-uint64(from), piece))...)
+		b = append(b, make([]byte, min(uint64(n)-uint64(from), chunk))...)
 		if _, err := io.ReadFull(l.in, b[from:]); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return b, badSnapshot("it is torn: it ends before its end")
+			return b, badSnapshot("it is cut off: it ends before its end")
 		} else if err != nil {
 			return b, fmt.Errorf("memstore: loading: %w", err)
 		}
@@ -260,9 +260,9 @@ func (l *loader) readLog() (bool, error) {
 		id          = window.LogID{Policy: name(word).policy(), Scope: name(word).scope()}
 	)
 	switch {
-	case id.Policy > receipts:
+	case id.Policy > onceRecords:
 		return false, badSnapshot("it has a log of the policy %d, which this program does not know", id.Policy)
-	case id.Policy == receipts:
+	case id.Policy == onceRecords:
 		id.Window = name(word).window()
 	case micros > uint64(window.MaxWindow.Microseconds()):
 		return false, badSnapshot("a window of %d us cannot be", micros)
@@ -298,10 +298,10 @@ func (l *loader) judge(id window.LogID) error {
 		}
 		return nil
 	}
-	if id.Policy == receipts {
-		r, ok := packed.ReadReceipt(l.packed)
+	if id.Policy == onceRecords {
+		r, ok := packed.ReadOnceRecord(l.packed)
 		if !ok || r.Ends > maxSnapshotClock+window.MaxOnce.Microseconds() {
-			return badSnapshot("a receipt cannot be")
+			return badSnapshot("an idempotency record cannot be")
 		}
 		return nil
 	}

@@ -294,14 +294,14 @@ func loads(t testing.TB, b []byte) error {
 	return err
 }
 
-// TestTornSnapshots cuts a snapshot at every place and changes it at every place.
-func TestTornSnapshots(t *testing.T) {
+// TestCutSnapshots cuts a snapshot at every place and changes it at every place.
+func TestCutSnapshots(t *testing.T) {
 	good := sample(t)
 	if err := loads(t, good); err != nil {
 		t.Fatal(err)
 	}
 	for n := range good {
-		want := "torn"
+		want := "cut off"
 		if n == 0 {
 			want = "no snapshot: it is empty"
 		}
@@ -383,8 +383,8 @@ func TestCorruptSnapshots(t *testing.T) {
 	stream := func(packed ...byte) []byte {
 		return craft(snapshotVersion, 1000, []record{{"12345678", uint64(streams) << policyBits, noLimit, packed}}, 1, 2000)
 	}
-	receipt := func(packed ...byte) []byte {
-		return craft(snapshotVersion, 1000, []record{{"k", uint64(receipts)<<policyBits | 1<<55, noLimit, packed}}, 1, 2000)
+	onceRecord := func(packed ...byte) []byte {
+		return craft(snapshotVersion, 1000, []record{{"k", uint64(onceRecords)<<policyBits | 1<<55, noLimit, packed}}, 1, 2000)
 	}
 	for _, tt := range []struct {
 		name string
@@ -430,10 +430,10 @@ func TestCorruptSnapshots(t *testing.T) {
 		{"a stream, a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 2, 'k'), "what it says of a stream cannot be"},
 		{"a stream, the length of a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0), "what it says of a stream cannot be"},
 		{"a stream that ends too late", stream(0xA6, 255, 0, 0, 0, 0, 0, 9), "what it says of a stream cannot be"},
-		{"a receipt", receipt(0xA8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), ""},
-		{"a receipt of another kind", receipt(0xA7, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), "a receipt cannot be"},
-		{"a receipt, torn", receipt(0xA8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1), "a receipt cannot be"},
-		{"a receipt that ends too late", receipt(0xA8, 255, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), "a receipt cannot be"},
+		{"an idempotency record", onceRecord(0xA8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), ""},
+		{"an idempotency record of another kind", onceRecord(0xA7, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), "an idempotency record cannot be"},
+		{"an idempotency record, cut off", onceRecord(0xA8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1), "an idempotency record cannot be"},
+		{"an idempotency record that ends too late", onceRecord(0xA8, 255, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), "an idempotency record cannot be"},
 		{"a window too long", craft(snapshotVersion, 1000, with(func(r *record) { r.micros = 1 << 55 }), 1, 2000), "cannot be"},
 	} {
 		err := loads(t, tt.file)

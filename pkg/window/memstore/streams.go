@@ -51,7 +51,7 @@ const (
 	maxSpareBytes = 128
 )
 
-var _ window.Ender = (*Store)(nil)
+var _ window.Releaser = (*Store)(nil)
 
 // A stream is what the store remembers of a stream. It refers to the bytes of its log.
 type stream struct {
@@ -189,29 +189,29 @@ type streamState struct {
 	known stream
 }
 
-// needsMore reports whether a group has a stream or a receipt.
+// needsMore reports whether a group has a stream or an idempotency record.
 func needsMore(checks []window.Check) bool {
 	for i := range checks {
-		if checks[i].Stream != 0 || checks[i].Receipts() {
+		if checks[i].Stream != 0 || checks[i].RecordsOnce() {
 			return true
 		}
 	}
 	return false
 }
 
-// An extra is what deciding a group needs that has a stream or receipts.
+// An extra is what deciding a group needs that has a stream or idempotency records.
 type extra struct {
-	flight   streamState
-	receipts []receipt // one for each check; nil: the group has none
+	flight      streamState
+	onceRecords []onceRecord // one for each check; nil: the group has none
 }
 
-// look reads what is known of the stream and of the receipts of a group, at the time now in
+// look reads what is known of the stream and of the idempotency records of a group, at the time now in
 // microseconds. group has their logs after its checks.
 func (more *extra) look(checks []window.Check, group []checkState, now int64, unconditional bool) {
 	if more.flight.shard != nil {
 		group[len(checks)].log = more.flight.lookAll(checks, group, now, unconditional)
 	}
-	more.lookReceipts(checks, group, group[len(checks)+1:], now)
+	more.lookOnceRecords(checks, group, group[len(checks)+1:], now)
 }
 
 // record remembers what a group has charged.
@@ -219,23 +219,23 @@ func (more *extra) record(checks []window.Check, group []checkState, now int64) 
 	if more.flight.shard != nil {
 		more.flight.recordAll(checks, group, now)
 	}
-	more.recordReceipts(checks, group, now)
+	more.writeOnceRecords(checks, group, now)
 }
 
-// placeStreamOf finds the shard of the stream that a group has, and returns its bit. It returns
+// locateStreamOf finds the shard of the stream that a group has, and returns its bit. It returns
 // zero if the group has none.
-func (s *Store) placeStreamOf(st *streamState, checks []window.Check, group []checkState) uint64 {
+func (s *Store) locateStreamOf(st *streamState, checks []window.Check, group []checkState) uint64 {
 	for i := range checks {
 		if checks[i].Stream != 0 && group[i].shard != nil {
 			st.id = checks[i].Stream
-			return s.placeStream(st)
+			return s.locateStream(st)
 		}
 	}
 	return 0
 }
 
-// placeStream finds the shard of a stream, and returns its bit.
-func (s *Store) placeStream(st *streamState) uint64 {
+// locateStream finds the shard of a stream, and returns its bit.
+func (s *Store) locateStream(st *streamState) uint64 {
 	shard, hash := s.shardOfStream(st.id)
 	st.shard, st.hash = &s.shards[shard], hash
 	return 1 << shard
@@ -262,7 +262,7 @@ func (st *streamState) inform(c *window.Check, a *checkState, now int64) {
 }
 
 // lookAll is look and inform for all checks of a group. It returns the log of the stream. If the
-// modes of the group are unconditional, a check may meet what another one has recorded.
+// modes of the group are unconditional, a check may find what another one has recorded.
 func (st *streamState) lookAll(checks []window.Check, group []checkState, now int64, unconditional bool) *log {
 	st.look()
 	for i := range checks {
@@ -351,7 +351,7 @@ func putHead(b []byte, kind uint64, until int64) {
 	binary.BigEndian.PutUint64(b, kind<<56|uint64(until))
 }
 
-// End implements [window.Ender]. It waits only for short locks. The errors are that of ctx,
+// End implements [window.Releaser]. It waits only for short locks. The errors are that of ctx,
 // [window.ErrBadCheck] for the stream zero, and [ErrFull]: then everything is given back, but
 // later checks of the stream are not denied.
 func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration) (held bool, err error) {

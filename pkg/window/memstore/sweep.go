@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// sweepPiece is the effort of a sweep under one lock: about 256 logs.
-const sweepPiece = 256 * (logEffort + bucketEffort)
+// sweepChunk is the effort of a sweep under one lock: about 256 logs.
+const sweepChunk = 256 * (logEffort + bucketEffort)
 
 // sweep visits one shard per tick until the store is closed.
 func (s *Store) sweep(every time.Duration) {
@@ -31,18 +31,18 @@ func (s *Store) Sweep() {
 }
 
 // sweepShard moves the hand of a shard over all of its buckets, and then removes unneeded
-// buckets. It does both in pieces, and frees the lock in between.
+// buckets. It does both in chunks, and frees the lock in between.
 func (s *Store) sweepShard(sh *shard) {
 	swept := 0
-	s.inPieces(sh, func() (done bool) {
-		swept += sh.visit(sweepPiece, s.clock().Microseconds(), nil, sh.near())
+	s.inChunks(sh, func() (done bool) {
+		swept += sh.visit(sweepChunk, s.clock().Microseconds(), nil, sh.near())
 		return swept >= sh.buckets
 	})
-	s.inPieces(sh, func() (done bool) { return sh.shrink(sweepPiece / logEffort) })
+	s.inChunks(sh, func() (done bool) { return sh.shrink(sweepChunk / logEffort) })
 }
 
-// inPieces calls f under a shard's lock until it is done or the store is closed.
-func (s *Store) inPieces(sh *shard, f func() (done bool)) {
+// inChunks calls f under a shard's lock until it is done or the store is closed.
+func (s *Store) inChunks(sh *shard, f func() (done bool)) {
 	for {
 		sh.mu.Lock()
 		done := f()

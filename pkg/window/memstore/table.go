@@ -59,7 +59,7 @@ const segmentBuckets = 64
 
 // A table finds logs by their id. It is a hash table that grows and shrinks by one bucket
 // at a time (linear hashing), so no call waits while all logs move. The hand can walk it
-// in pieces, bucket by bucket, and it frees memory. Go's map can do neither.
+// in chunks, bucket by bucket, and it frees memory. Go's map can do neither.
 //
 // Let 2^k be the smallest power of two that is not below the number of buckets. A log with
 // hash h is in bucket h mod 2^k or, if that bucket does not exist yet, in h mod 2^(k-1).

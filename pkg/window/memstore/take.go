@@ -30,7 +30,7 @@ func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisio
 func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
 	if len(checks) == 1 {
 		switch c := &checks[0]; {
-		case c.Stream == 0 && !c.Receipts():
+		case c.Stream == 0 && !c.RecordsOnce():
 			return s.takeOne(c, &decisions[0])
 		case c.Stream != 0 && !c.Mode.Unconditional():
 			return s.takeInFlight(c, &decisions[0])
@@ -61,7 +61,7 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 	}
 	var group [1]checkState // makeRoom does not drop the logs of the group
 	a := &group[0]
-	s.place(a, c)
+	s.locate(a, c)
 	a.shard.mu.Lock()
 	defer a.shard.mu.Unlock()
 
@@ -96,7 +96,7 @@ func (s *Store) takeInFlight(c *window.Check, d *window.Decision) error {
 		flight  = streamState{id: c.Stream}
 		verdict window.Verdict
 	)
-	touched := 1<<s.place(&a, c) | s.placeStream(&flight)
+	touched := 1<<s.locate(&a, c) | s.locateStream(&flight)
 	s.lock(touched)
 	defer s.unlock(touched)
 
@@ -126,7 +126,7 @@ func (s *Store) makeRoomInFlight(c *window.Check, a *checkState, flight *streamS
 	return s.makeRoom([]window.Check{*c}, group[:], &extra{flight: *flight}, touched, now)
 }
 
-// takeMore is takeGroup for checks that may have a stream or receipts. What it needs besides is not
+// takeMore is takeGroup for checks that may have a stream or idempotency records. What it needs besides is not
 // a variable of takeGroup, where it would slow other groups down.
 //
 //go:noinline
@@ -135,13 +135,13 @@ func (s *Store) takeMore(checks []window.Check, decisions []window.Decision) err
 }
 
 // takeGroup decides checks of which no two have the same log and mode. more is new, or nil if
-// none of them has a stream or a receipt.
+// none of them has a stream or an idempotency record.
 func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, more *extra) error {
 	var inline [inlineChecks]checkState
 	group := inline[:]
 	states := len(checks)
 	if more != nil {
-		states += 1 + len(checks) // those of the stream and of the receipts, whose logs makeRoom does not drop
+		states += 1 + len(checks) // those of the stream and of the idempotency records, whose logs makeRoom does not drop
 	}
 	if states > inlineChecks {
 		group = make([]checkState, states)
@@ -149,9 +149,9 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 	group = group[:states]
 
 	var verdict window.Verdict
-	touched, unconditional := s.placeGroup(checks, group, decisions, &verdict)
+	touched, unconditional := s.locateGroup(checks, group, decisions, &verdict)
 	if more != nil {
-		touched |= s.placeStreamOf(&more.flight, checks, group) | s.receiptsOf(more, checks, group)
+		touched |= s.locateStreamOf(&more.flight, checks, group) | s.onceRecordsOf(more, checks, group)
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -218,9 +218,9 @@ func judgeRest(checks []window.Check, group []checkState, now int64, verdict *wi
 	return nil
 }
 
-// placeGroup finds the shards of the logs of checks, and answers the checks that need no log.
+// locateGroup finds the shards of the logs of checks, and answers the checks that need no log.
 // touched has a bit for every shard. unconditional says whether a check with a log has such a mode.
-func (s *Store) placeGroup(checks []window.Check, group []checkState, decisions []window.Decision, verdict *window.Verdict) (touched uint64, unconditional bool) {
+func (s *Store) locateGroup(checks []window.Check, group []checkState, decisions []window.Decision, verdict *window.Verdict) (touched uint64, unconditional bool) {
 	for i := range checks {
 		c := &checks[i]
 		if answer, ok := window.WithoutLog(c); ok {
@@ -228,7 +228,7 @@ func (s *Store) placeGroup(checks []window.Check, group []checkState, decisions 
 			verdict.Add(c.Mode, answer.Allowed)
 			continue
 		}
-		touched |= 1 << s.place(&group[i], c)
+		touched |= 1 << s.locate(&group[i], c)
 		unconditional = unconditional || c.Mode.Unconditional()
 	}
 	return touched, unconditional
@@ -289,8 +289,8 @@ type checkState struct {
 	state   packed.State
 }
 
-// place finds the shard of a check's log and returns its index.
-func (s *Store) place(a *checkState, c *window.Check) uint {
+// locate finds the shard of a check's log and returns its index.
+func (s *Store) locate(a *checkState, c *window.Check) uint {
 	a.name = kind(c.Scope, c.Limit.Policy) // without a LogID: copying the check takes longer
 	if c.Limit.Policy != window.InFlight {
 		a.name |= name(c.Limit.Window)

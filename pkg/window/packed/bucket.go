@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// tokensZero is what stands for a bucket without tokens and without debt.
+// tokensZero is what stands for a bucket with zero tokens.
 const tokensZero = 1 << 32
 
 const (
@@ -34,7 +34,7 @@ func (s *State) readBucket() bool {
 }
 
 // fill adds the tokens that have come back since the last write, at the rate of the check.
-// The bucket never has more than the check's burst, and never more debt than the burst. A
+// The bucket never has more than the check's burst, and never less than minus the burst. A
 // missing bucket is full.
 func (s *State) fill(c *window.Check, there bool) {
 	burst := int64(c.Limit.Hits)

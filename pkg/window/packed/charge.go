@@ -90,7 +90,7 @@ func (v *View) cut(last int) {
 // stamp returns the time of a charge at now + ahead, in units. It is rounded up to a
 // multiple of the precision, which is at least one whole unit. If the log has [window.ExactHits]
 // slots, and all that its limit can fill, the precision is at least the default of limits
-// above ExactHits. So debt cannot make the log grow without end.
+// above ExactHits. So charges over the limit cannot make the log grow without end.
 func (v *View) stamp(c *window.Check, ahead time.Duration) int64 {
 	micros := min(ceilMicros(c.Precision), v.win)
 	if kept := v.total - v.live; kept >= window.ExactHits && kept >= v.most(c) {
@@ -121,7 +121,7 @@ func ceilMicros(d time.Duration) int64 {
 const mostSlots = (math.MaxInt - atRing) / slotBytes
 
 // most returns the most slots that a log needs under the check's limit and precision.
-// That is one for each hit, or one for each multiple of the precision in a window. Debt,
+// That is one for each hit, or one for each multiple of the precision in a window. Charges over the limit,
 // earlier checks and reservations can make more.
 func (v *View) most(c *window.Check) int {
 	most := min(c.Limit.Hits, maxUsed, mostSlots)

@@ -54,7 +54,7 @@ type Contents struct {
 
 // A Bucket is what was in a token bucket at [Contents.Clock].
 type Bucket struct {
-	// Tokens is below zero with debt. Fraction is of one token more, in parts of 1/window in
+	// Tokens is below zero if the bucket is overdrawn. Fraction is of one token more, in parts of 1/window in
 	// microseconds.
 	Tokens   int64
 	Fraction uint64
@@ -126,8 +126,8 @@ func notLog(format string, args ...any) error {
 // checkCopies compares the copies in a ring's header with the slots.
 func checkCopies(b []byte, f *frame) error {
 	for i := range int(f.copies - f.skip) {
-		own := b[f.slot(i):][:slotBytes]
-		if !bytes.Equal(own, b[atCopy+(int(f.skip)+i)*slotBytes:][:slotBytes]) {
+		slot := b[f.slot(i):][:slotBytes]
+		if !bytes.Equal(slot, b[atCopy+(int(f.skip)+i)*slotBytes:][:slotBytes]) {
 			return notLog("the copy of slot %d differs from the slot", i)
 		}
 	}
@@ -164,7 +164,7 @@ func readEntries(b []byte, f *frame) ([]Entry, error) {
 }
 
 // Used returns the cost of all that the log says, expired or not. Of a [window.TokenBucket] it is
-// only the debt, because the burst is not in the log.
+// only what is below zero, because the burst is not in the log.
 func (c Contents) Used() uint64 {
 	used := uint64(c.Current) + uint64(c.Previous) + uint64(max(-c.Bucket.Tokens, 0))
 	for _, h := range c.Holds {

@@ -62,7 +62,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"text", nil, func([]byte) []byte { return []byte("12 or anything else that is stored there") }, "kind 0x31 is unknown"},
 		{"another version", small, func(b []byte) []byte { b[0] = 0xa0; return b }, "kind 0xa0 is unknown"},
 		{"a flag of later", small, func(b []byte) []byte { b[0] |= 4; return b }, "kind 0x94 is unknown"},
-		{"receipt", small, func(b []byte) []byte { b[0] = 0xa8; return b }, "it is a receipt of charge_once"},
+		{"receipt", small, func(b []byte) []byte { b[0] = 0xa8; return b }, "it is an idempotency record of charge_once"},
 		{"stream", small, func(b []byte) []byte { b[0] = 0xa7; return b }, "it says what a stream in flight holds"},
 		{"short", small, func(b []byte) []byte { return b[:17] }, bad},
 		{"clock", small, func(b []byte) []byte { b[1] = 0x80; return b }, bad},

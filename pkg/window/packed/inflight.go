@@ -75,15 +75,15 @@ func (s *State) lookHolds(log []byte, clock int64, c *window.Check, fresh bool) 
 	v.now = v.real
 	v.win = c.Limit.Window.Microseconds()
 	v.live, v.used, v.corrupt = 0, 0, false
-	s.stream, s.own, s.ended, s.fresh = c.Stream, -1, 0, false
+	s.stream, s.streamHold, s.ended, s.fresh = c.Stream, -1, 0, false
 	if len(log) == 0 || !s.readHeader() || !s.readHolds() || !s.countLook(fresh) {
 		v.log, v.corrupt = nil, len(log) > 0
 		v.frame = frame{}
 		v.now, v.live, v.used = v.real, 0, 0
 		return
 	}
-	if s.own >= 0 && holdCost(log, s.own) == 0 {
-		s.ended = holdEnds(log, s.own)
+	if s.streamHold >= 0 && holdCost(log, s.streamHold) == 0 {
+		s.ended = holdEnds(log, s.streamHold)
 	}
 }
 
@@ -110,7 +110,7 @@ func (s *State) countLook(fresh bool) bool {
 		return false
 	}
 	s.countHolds()
-	s.own = s.find(v.live, v.total)
+	s.streamHold = s.find(v.live, v.total)
 	return true
 }
 
@@ -134,7 +134,7 @@ func (s *State) find(from, to int) int {
 	if s.stream == 0 || from >= to {
 		return -1
 	}
-	// The order of the bytes does not matter if both sides are read alike. So, and with four holds
+	// The order of the bytes does not matter if both operands are read alike. So, and with four holds
 	// at a time, this takes a third of the time.
 	var want [8]byte
 	binary.BigEndian.PutUint64(want[:], uint64(s.stream))
@@ -194,7 +194,7 @@ func holdCost(b []byte, i int) uint64 {
 func (s *State) Ended(until int64) { s.ended = max(s.ended, until) }
 
 // Holds reports whether the stream of the check holds a cost in the log.
-func (s *State) Holds() bool { return s.own >= 0 && holdCost(s.view.log, s.own) > 0 }
+func (s *State) Holds() bool { return s.streamHold >= 0 && holdCost(s.view.log, s.streamHold) > 0 }
 
 // roomHolds is [State.Room] for a log of holds. A stream that holds a cost already has room,
 // and a stream that has ended has none.
@@ -229,13 +229,13 @@ func (s *State) refundHold(c *window.Check) {
 	if !s.Holds() || c.Cost == 0 {
 		return
 	}
-	cost := holdCost(v.log, s.own)
+	cost := holdCost(v.log, s.streamHold)
 	give := min(c.Cost, cost)
 	if give == cost {
 		s.cutHold()
 		return
 	}
-	at := atHolds + s.own*holdBytes + atHoldCost
+	at := atHolds + s.streamHold*holdBytes + atHoldCost
 	putCost(v.log[at:], cost-give)
 	v.used -= give
 	s.writeHolds()
@@ -277,7 +277,7 @@ func (s *State) putHold(ends int64, cost uint64) {
 	binary.BigEndian.PutUint16(b[atHoldEnds:], uint16(ends>>32))
 	binary.BigEndian.PutUint32(b[atHoldEnds+2:], uint32(ends))
 	putCost(b[atHoldCost:], cost)
-	s.own = at
+	s.streamHold = at
 	if cost == 0 {
 		s.ended = ends
 	}
@@ -289,11 +289,11 @@ func (s *State) putHold(ends int64, cost uint64) {
 // cutHold removes the hold of the stream.
 func (s *State) cutHold() {
 	v := &s.view
-	v.used -= holdCost(v.log, s.own)
-	from := atHolds + s.own*holdBytes
+	v.used -= holdCost(v.log, s.streamHold)
+	from := atHolds + s.streamHold*holdBytes
 	v.log = append(v.log[:from], v.log[from+holdBytes:]...)
 	v.total--
-	s.own = -1
+	s.streamHold = -1
 	s.writeHolds()
 }
 
@@ -334,8 +334,8 @@ func (s *State) writeHolds() {
 	if v.live > 0 {
 		v.log = append(v.log[:atHolds], v.log[atHolds+v.live*holdBytes:]...)
 		v.total -= v.live
-		if s.own >= 0 {
-			s.own -= v.live
+		if s.streamHold >= 0 {
+			s.streamHold -= v.live
 		}
 		v.live = 0
 	}

@@ -139,7 +139,7 @@ func (v *View) Log() []byte { return v.log }
 func (v *View) Corrupt() bool { return v.corrupt }
 
 // Used returns the cost of all entries that count. It can be above the limit: because of
-// debt, or because the limit was lowered.
+// charges over it, or because the limit was lowered.
 func (v *View) Used() uint64 { return v.used }
 
 // Room reports whether a cost fits under a limit now. Cost 0 needs the room of 1.

@@ -12,7 +12,7 @@ func Unit(win time.Duration) time.Duration {
 	return time.Duration(unitOf(win)) * time.Microsecond
 }
 
-// LogSlots returns the most slots that the log of a check holds, without debt. It is one
+// LogSlots returns the most slots that the log of a check holds, if it is not overdrawn. It is one
 // for each hit, but no more than its precision distinguishes. It is zero for a check that
 // needs no log, such as a limit of [window.MaxHits], and for policies whose logs have no slots:
 // all but [window.Sliding] and [window.InFlight], where a slot is a hold.
@@ -31,7 +31,7 @@ func LogSlots(c *window.Check) int {
 	return v.most(c)
 }
 
-// LogBytes returns the most bytes that the log of a check holds, without debt. They are
+// LogBytes returns the most bytes that the log of a check holds, if it is not overdrawn. They are
 // those of a log that has grown until hits of cost 1 used up its limit. A store needs
 // more for the key and its own bookkeeping. It is zero for a check that needs no log.
 func LogBytes(c *window.Check) int {

@@ -102,9 +102,9 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestGrowthForeign proves that bytes which are not a log are not counted: a
+// TestGrowthCorrupt proves that bytes which are not a log are not counted: a
 // charge leaves them alone.
-func TestGrowthForeign(t *testing.T) {
+func TestGrowthCorrupt(t *testing.T) {
 	c := window.Check{Limit: window.Limit{Hits: 5, Window: time.Minute}, Cost: 1}
 	for _, log := range [][]byte{nil, {}, make([]byte, 0, 500), []byte("something else of whatever length")} {
 		var v View

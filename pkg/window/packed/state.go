@@ -19,7 +19,7 @@ import (
 //
 // A [window.TokenBucket] goes on with:
 //
-//	 9  tokens   5   whole tokens + 2^32, so that debt is a number too
+//	 9  tokens   5   whole tokens + 2^32, so that it is never negative
 //	14  fraction 6   of a token, in parts of 1/window in microseconds
 //	20  life     4   seconds, rounded up, from the clock until the bucket is full
 //
@@ -55,7 +55,7 @@ type State struct {
 	policy window.Policy
 	fresh  bool // in flight: the holds were not read, because the stream has none
 
-	tokens   int64  // of a bucket: whole tokens, below zero with debt
+	tokens   int64  // of a bucket: whole tokens, below zero if overdrawn
 	fraction uint64 // of a bucket: what there is of one token more, in 1/window
 
 	end  int64 // of a period: when it ends, in microseconds
@@ -64,9 +64,9 @@ type State struct {
 	current, previous uint64 // of a counter
 
 	// In flight:
-	stream window.StreamID // of the check
-	own    int             // the hold of the stream, or -1
-	ended  int64           // until when the stream is denied because it has ended, in milliseconds; or 0
+	stream     window.StreamID // of the check
+	streamHold int             // the hold of the stream, or -1
+	ended      int64           // until when the stream is denied because it has ended, in milliseconds; or 0
 }
 
 // View returns the view of a log of [window.Sliding]. Its methods are those of s for that policy, without
@@ -100,7 +100,7 @@ func (s *State) Look(log []byte, clock int64, c *window.Check) {
 	switch s.policy {
 	case window.TokenBucket:
 		s.fill(c, there)
-		v.used = c.Limit.Hits - uint64(s.tokens) // what Room reads; more than the limit with debt
+		v.used = c.Limit.Hits - uint64(s.tokens) // what Room reads; more than the limit if overdrawn
 	case window.Fixed:
 		s.choosePeriod((v.now/v.win+1)*v.win, there)
 	case window.Calendar:

@@ -18,8 +18,8 @@ func decodeValue(b []byte) (Contents, error) {
 		return decodeHolds(b)
 	}
 	switch want := valueBytes(s.policy); {
-	case b[0] == kindReceipt:
-		return Contents{}, notLog("it is a receipt of charge_once")
+	case b[0] == kindOnceRecord:
+		return Contents{}, notLog("it is an idempotency record of charge_once")
 	case b[0]&^1 == kindStream:
 		return Contents{}, notLog("it says what a stream in flight holds")
 	case want == 0:

@@ -112,8 +112,8 @@ func TestPlantedLife(t *testing.T) {
 	}
 }
 
-// TestPlantedReceipt: a receipt that says it lives for decades is corrupt, and covers no charge.
-func TestPlantedReceipt(t *testing.T) {
+// TestPlantedOnceRecord: an idempotency record that says it lives for decades is corrupt, and covers no charge.
+func TestPlantedOnceRecord(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	s := redisstore.New(client, redisstore.Options{})
 	defer s.Close()

@@ -134,9 +134,9 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
-// TestTornRing proves that a ring whose circle is cut off or too long is found out
+// TestCutRing proves that a ring whose circle is cut off or too long is found out
 // where it is read or written, and thrown away then.
-func TestTornRing(t *testing.T) {
+func TestCutRing(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	const key = "k:10000000"
 	limit := window.Limit{Hits: 50, Window: win}

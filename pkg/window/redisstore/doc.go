@@ -130,11 +130,11 @@
 // in each noted log. If an end comes between the two steps of a request, the log has a
 // tombstone, which denies the request.
 //
-// # Charges with receipts
+// # Charges with idempotency records
 //
-// The receipt of a charge ([window.Check.Once]) is a string: the name of its log, then ":o" and 16
-// hex digits, so it is on the slot of the log. receipts.lua reads and writes it in the call that
-// decides the check. A request with logs on several slots or in several scopes has no receipts, and
+// The idempotency record of a charge ([window.Check.Once]) is a string: the name of its log, then ":o" and 16
+// hex digits, so it is on the slot of the log. oncerecords.lua reads and writes it in the call that
+// decides the check. A request with logs on several slots or in several scopes has no idempotency records, and
 // is charged each time.
 //
 // # The client

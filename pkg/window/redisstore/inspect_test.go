@@ -21,7 +21,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-func TestKeeper(t *testing.T) {
+func TestInspector(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	n := 0 // every harness has its own keys and clock on the one server
 	inspecttest.Run(t, func(t *testing.T) windowtest.Harness {
@@ -60,9 +60,9 @@ func used(readings []inspect.Reading) (hits []uint64) {
 	return hits
 }
 
-// TestKeeperOnACluster reads, lists and removes logs on all servers of a cluster, also while
+// TestInspectorOnACluster reads, lists and removes logs on all servers of a cluster, also while
 // a slot moves, and while a server is away.
-func TestKeeperOnACluster(t *testing.T) {
+func TestInspectorOnACluster(t *testing.T) {
 	c := startCluster(t)
 	client := newClusterClient(t, c)
 	n := 0
@@ -153,9 +153,9 @@ func TestKeeperOnACluster(t *testing.T) {
 	})
 }
 
-// TestKeeperOnSentinel removes logs from the master of a set, and from the next one after a
+// TestInspectorOnSentinel removes logs from the master of a set, and from the next one after a
 // failover.
-func TestKeeperOnSentinel(t *testing.T) {
+func TestInspectorOnSentinel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a set of Sentinels takes long to start")
 	}
@@ -185,9 +185,9 @@ func TestKeeperOnSentinel(t *testing.T) {
 	}
 }
 
-// TestKeeperReadsAnyValue reads and removes values that are not logs, and one that is too large.
+// TestInspectorReadsAnyValue reads and removes values that are not logs, and one that is too large.
 // Probes are not listed.
-func TestKeeperReadsAnyValue(t *testing.T) {
+func TestInspectorReadsAnyValue(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient})
 	t.Cleanup(func() { s.Close() })
@@ -254,8 +254,8 @@ func TestRemovalTimesOut(t *testing.T) {
 	}
 }
 
-// TestKeeperWithoutItsScript flushes the scripts. The next call sends the text.
-func TestKeeperWithoutItsScript(t *testing.T) {
+// TestInspectorWithoutItsScript flushes the scripts. The next call sends the text.
+func TestInspectorWithoutItsScript(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	s := redisstore.New(client, redisstore.Options{Prefix: "p:"})
 	t.Cleanup(func() { s.Close() })

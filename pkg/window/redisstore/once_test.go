@@ -31,26 +31,26 @@ func tagged(key string, hits, cost, attempt uint64) window.Check {
 	return c
 }
 
-// receiptOf returns the name and the value of the one receipt in a Redis.
-func receiptOf(t *testing.T, c redis.Cmdable) (name string, r packed.Receipt) {
+// onceRecordOf returns the name and the value of the one idempotency record in a Redis.
+func onceRecordOf(t *testing.T, c redis.Cmdable) (name string, r packed.OnceRecord) {
 	t.Helper()
 	for _, name = range c.Keys(t.Context(), "*:o*").Val() {
-		if r, ok := packed.ReadReceipt([]byte(c.Get(t.Context(), name).Val())); ok {
+		if r, ok := packed.ReadOnceRecord([]byte(c.Get(t.Context(), name).Val())); ok {
 			return name, r
 		}
 	}
 	return "", r
 }
 
-// TestReceipt has the name, the bytes and the life of a receipt.
-func TestReceipt(t *testing.T) {
+// TestOnceRecord has the name, the bytes and the life of an idempotency record.
+func TestOnceRecord(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient})
 	defer s.Close()
 	c := tagged("a", 9, 3, 0xabc)
 	before := client.Time(t.Context()).Val().UnixMicro()
 	take(t, s, c)
-	name, r := receiptOf(t, client)
+	name, r := onceRecordOf(t, client)
 	if want := "p:{a}x:3600000000:o0000000000000abc"; name != want || window.HashTag(name) != window.HashTag(redisstore.KeyName("p:", c.Log())) {
 		t.Errorf("got the name %q, want %q", name, want)
 	}
@@ -64,7 +64,7 @@ func TestReceipt(t *testing.T) {
 	if ttl := client.PTTL(t.Context(), name).Val(); ttl > time.Hour+time.Second {
 		t.Errorf("after a repeat it lives for %v, want no longer than before", ttl)
 	}
-	if _, now := receiptOf(t, client); now.Ends != r.Ends || now.Repeats != 1 {
+	if _, now := onceRecordOf(t, client); now.Ends != r.Ends || now.Repeats != 1 {
 		t.Errorf("after a repeat: got %+v, want the end and one repeat more than %+v", now, r)
 	}
 	if ids, _, err := s.List(t.Context(), inspect.Match{}, ""); err != nil || len(ids) != 1 {
@@ -78,15 +78,15 @@ func TestReceipt(t *testing.T) {
 	}
 }
 
-// TestCorruptReceipt: a value that is no receipt is removed and reported.
-func TestCorruptReceipt(t *testing.T) {
+// TestCorruptOnceRecord: a value that is no idempotency record is removed and reported.
+func TestCorruptOnceRecord(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	told := 0
 	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient, Corrupt: func(time.Duration) { told++ }})
 	defer s.Close()
 	c := tagged("a", 100, 1, 1)
 	take(t, s, c)
-	name, good := receiptOf(t, client)
+	name, good := onceRecordOf(t, client)
 	bytes := client.Get(t.Context(), name).Val()
 	for i, put := range []func(context.Context) error{
 		func(ctx context.Context) error { return client.Set(ctx, name, "7", 0).Err() },
@@ -107,9 +107,9 @@ func TestCorruptReceipt(t *testing.T) {
 			t.Errorf("value %d: got %+v, %+v, told of %d; want one charge, one repeat, and %d", i, first, second, told, i+1)
 		}
 	}
-	// A receipt that claims to be eternal or used up is one.
+	// An idempotency record that claims to be eternal or used up is one.
 	good.Repeats = 255
-	value := make([]byte, packed.ReceiptBytes)
+	value := make([]byte, packed.OnceRecordBytes)
 	good.Put(value)
 	if err := client.Set(t.Context(), name, value, 0).Err(); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestCorruptReceipt(t *testing.T) {
 	}
 }
 
-// TestOnceAcrossSlots: a request on several servers has no receipts, so it is charged each time, and
+// TestOnceAcrossSlots: a request on several servers has no idempotency records, so it is charged each time, and
 // a client saves nothing by crossing slots. If one server denies, nothing is charged.
 func TestOnceAcrossSlots(t *testing.T) {
 	c := startCluster(t)
@@ -136,7 +136,7 @@ func TestOnceAcrossSlots(t *testing.T) {
 		{1, true, false, 5},
 		{1, true, false, 4},
 		{9, false, false, 4},
-		{0, true, false, 3}, // no request before it has left a receipt
+		{0, true, false, 3}, // no request before it has left an idempotency record
 		{0, true, true, 3},
 		{1, true, false, 2},
 		{9, false, false, 2},
@@ -159,7 +159,7 @@ func TestOnceAcrossSlots(t *testing.T) {
 }
 
 // TestOnceInOneCall: requests that share a call of the script are decided in order, each with the
-// receipts that those before it have left.
+// idempotency records that those before it have left.
 func TestOnceInOneCall(t *testing.T) {
 	s := redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Timeout: patient})
 	defer s.Close()

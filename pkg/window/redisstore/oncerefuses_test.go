@@ -10,9 +10,9 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestDeniedReceiptWritesNothing: while a server refuses writes, a denied request with an idempotency key does not show
+// TestDeniedOnceRecordWritesNothing: while a server refuses writes, a denied request with an idempotency key does not show
 // that it writes again.
-func TestDeniedReceiptWritesNothing(t *testing.T) {
+func TestDeniedOnceRecordWritesNothing(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	var again atomic.Int64
 	s := redisstore.New(client, redisstore.Options{Timeout: patient, Changed: func(c redisstore.Change) {

@@ -112,7 +112,7 @@ func (n *node) greet(ctx context.Context) error {
 	}
 	n.clock.Learn(int64(script.BigEndian(text)), sentAt, serverclock.Now())
 	if n.store.opts.Timeout > 0 {
-		n.store.keeping.Do(func() { n.store.background(n.store.keep) })
+		n.store.keepOnce.Do(func() { n.store.background(n.store.keep) })
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ type Scopes struct {
 
 var (
 	_ window.Store      = (*Scopes)(nil)
-	_ window.Ender      = (*Scopes)(nil)
+	_ window.Releaser   = (*Scopes)(nil)
 	_ inspect.Inspector = (*Scopes)(nil)
 )
 
@@ -135,7 +135,7 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 	return &part
 }
 
-// End implements [window.Ender]. It reports the end, at once, to all scopes in which streams
+// End implements [window.Releaser]. It reports the end, at once, to all scopes in which streams
 // may hold something: see [Scopes.Holds]. If one of them fails, the others get it all the same.
 func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
 	if len(s.stores) == 1 {
@@ -177,30 +177,30 @@ func (s *Scopes) Return(ctx context.Context, r window.Reservation, cost uint64) 
 
 // Read implements [inspect.Inspector].
 func (s *Scopes) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
-	return s.keep(ids, func(one *Store, own []window.LogID) ([]inspect.Reading, error) { return one.Read(ctx, own) })
+	return s.keep(ids, func(one *Store, scopeIDs []window.LogID) ([]inspect.Reading, error) { return one.Read(ctx, scopeIDs) })
 }
 
 // Remove implements [inspect.Inspector].
 func (s *Scopes) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
-	return s.keep(ids, func(one *Store, own []window.LogID) ([]inspect.Reading, error) { return one.Remove(ctx, own) })
+	return s.keep(ids, func(one *Store, scopeIDs []window.LogID) ([]inspect.Reading, error) { return one.Remove(ctx, scopeIDs) })
 }
 
 // keep asks each scope for its logs, all at once, and returns the readings in the order of ids.
 // The error names every scope that could not be asked.
 func (s *Scopes) keep(ids []window.LogID, ask func(*Store, []window.LogID) ([]inspect.Reading, error)) ([]inspect.Reading, error) {
 	var (
-		own      [window.MaxScope + 1][]window.LogID
+		scopeIDs [window.MaxScope + 1][]window.LogID
 		readings [window.MaxScope + 1][]inspect.Reading
 		errs     [window.MaxScope + 1]error
 		all      sync.WaitGroup
 	)
 	for _, id := range ids {
-		own[id.Scope] = append(own[id.Scope], id)
+		scopeIDs[id.Scope] = append(scopeIDs[id.Scope], id)
 	}
 	for i, one := range s.stores {
-		if len(own[i]) > 0 {
+		if len(scopeIDs[i]) > 0 {
 			all.Go(func() {
-				got, err := ask(one, own[i])
+				got, err := ask(one, scopeIDs[i])
 				readings[i], errs[i] = got, s.named(window.Scope(i), err)
 			})
 		}

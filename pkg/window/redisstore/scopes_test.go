@@ -110,15 +110,15 @@ func TestScopesContract(t *testing.T) {
 	})
 	t.Run("Mixed", func(t *testing.T) {
 		open := openScopes(t, spread)
-		policytest.Run(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
-		windowtest.Run(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
+		policytest.Run(t, windowtest.Options{Steps: 2000, CheckByCheck: true}, open)
+		windowtest.Run(t, windowtest.Options{Steps: 2000, CheckByCheck: true}, open)
 	})
 }
 
 // TestScopesInFlight: an end reaches every scope in which the stream may hold something.
 func TestScopesInFlight(t *testing.T) {
 	open := openScopes(t, spread)
-	policytest.RunInFlight(t, windowtest.Options{Steps: 2000, Pieces: true}, func(t *testing.T) policytest.InFlightHarness {
+	policytest.RunInFlight(t, windowtest.Options{Steps: 2000, CheckByCheck: true}, func(t *testing.T) policytest.InFlightHarness {
 		h := open(t)
 		return policytest.InFlightHarness{Stores: []window.Store{h.Store}, SetNow: h.SetNow, Epoch: h.Epoch}
 	})

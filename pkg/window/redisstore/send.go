@@ -180,14 +180,14 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 	var unjudged []*message
 	for _, m := range p.messages {
 		m.batch = len(p.messages)
-		own := text[:len(m.group.Keys)*script.AnswerBytes]
-		text = text[len(own):]
-		switch why := script.SkippedFor(own); {
+		answers := text[:len(m.group.Keys)*script.AnswerBytes]
+		text = text[len(answers):]
+		switch why := script.SkippedFor(answers); {
 		case why == script.Judged:
-			if m.group.Writes(own) {
+			if m.group.Writes(answers) {
 				n.writesAgain()
 			}
-			m.finish(own, clock, nil)
+			m.finish(answers, clock, nil)
 		case why == script.OtherPeriods:
 			m.finish("", 0, &failure.Error{Class: failure.Period, Err: window.ErrPeriod})
 		case why == script.PutOff && (received < m.deadline || m.deadline == 0):
@@ -219,7 +219,7 @@ func (n *node) clockOf(p *part) *serverclock.Bounds {
 // each is in its cmd.
 func (n *node) transmit(ctx context.Context, parts []part) {
 	s := n.store
-	var own []*part
+	var pipeline []*part
 	var all sync.WaitGroup
 	for i := range parts {
 		p := &parts[i]
@@ -234,17 +234,17 @@ func (n *node) transmit(ctx context.Context, parts []part) {
 			setError(p.cmd, n.client.Process(ctx, p.cmd))
 			return
 		default:
-			own = append(own, p)
+			pipeline = append(pipeline, p)
 		}
 	}
-	if pipelined, ok := n.client.(interface{ Pipeline() redis.Pipeliner }); ok && len(own) > 0 {
+	if pipelined, ok := n.client.(interface{ Pipeline() redis.Pipeliner }); ok && len(pipeline) > 0 {
 		pipe := pipelined.Pipeline()
-		for _, p := range own {
+		for _, p := range pipeline {
 			_ = pipe.Process(ctx, p.cmd) // only queues it
 		}
 		_, _ = pipe.Exec(ctx) // every command has its own error
 	} else {
-		for _, p := range own {
+		for _, p := range pipeline {
 			setError(p.cmd, n.client.Process(ctx, p.cmd))
 		}
 	}

@@ -103,7 +103,7 @@ type Store struct {
 	streams  string      // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
 	topology topology
 	nodes    sync.Map // on a cluster: *redis.Client -> *node
-	keeping  sync.Once
+	keepOnce sync.Once
 	counts   counts
 
 	instances atomic.Int64 // by Count; zero: not counted yet
@@ -334,10 +334,10 @@ func (s *Store) deadline(ctx context.Context) (deadline int64, patient bool) {
 	}
 	if d, ok := ctx.Deadline(); ok {
 		// The caller needs some time to answer without the store.
-		own := serverclock.At(d)
-		own = max(own-max(int64(answerTime), (own-begun)/answerPart), 1)
-		if deadline == 0 || own < deadline {
-			deadline, patient = own, false
+		callerDeadline := serverclock.At(d)
+		callerDeadline = max(callerDeadline-max(int64(answerTime), (callerDeadline-begun)/answerPart), 1)
+		if deadline == 0 || callerDeadline < deadline {
+			deadline, patient = callerDeadline, false
 		}
 	}
 	return deadline, patient

@@ -18,7 +18,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
-var _ window.Ender = (*Store)(nil)
+var _ window.Releaser = (*Store)(nil)
 
 // What is known of a stream is the value <prefix>{<16 hex digits>}:s.
 const (
@@ -35,7 +35,7 @@ func (s *Store) streamName(id window.StreamID) string {
 	return fmt.Sprintf("%s%s%016x%s", s.opts.Prefix, streamBegins, uint64(id), streamEnds)
 }
 
-// End implements [window.Ender] with one call to Redis. On a cluster it takes one call for the
+// End implements [window.Releaser] with one call to Redis. On a cluster it takes one call for the
 // stream, and then one for each log in which it may hold something, all at once. End returns
 // before the deadline of ctx, and after [Options.Timeout] at the latest. An end has no effect
 // twice, so the caller may repeat it after an error.
@@ -127,7 +127,7 @@ func (s *Store) note(ctx context.Context, id window.StreamID, hold time.Duration
 
 // noteStream notes, on a cluster, the logs in which a message lets its stream hold something. If
 // the stream has ended, the message is changed so that the script denies it. If nothing was
-// known of the stream, the message says so, unless one check may meet what another one made.
+// known of the stream, the message says so, unless one check may find what another one made.
 func (s *Store) noteStream(ctx context.Context, m *message) error {
 	stream, hold, logs, unconditional := m.group.Stream()
 	if stream == 0 {

@@ -309,9 +309,9 @@ func TestTakeBackErrors(t *testing.T) {
 	}
 }
 
-// TestTakeBackForeign proves that what only looks like a log at first sight stays
+// TestTakeBackCorrupt proves that what only looks like a log at first sight stays
 // as it is.
-func TestTakeBackForeign(t *testing.T) {
+func TestTakeBackCorrupt(t *testing.T) {
 	r := newBackRig(t)
 	c := ten("k", 50, 1)
 	var ring []byte

@@ -22,7 +22,7 @@ func Concurrently(f func(n int)) {
 	begin := make(chan struct{})
 	for n := range Callers {
 		wg.Go(func() {
-			<-begin // so that they really meet
+			<-begin // so that they run at once
 			f(n)
 		})
 	}
@@ -40,7 +40,7 @@ func Try(t *testing.T, s window.Store, checks []window.Check) []window.Decision 
 	return got
 }
 
-// runPhases lets many callers meet on few keys while the clock stands still,
+// runPhases lets many callers use few keys while the clock stands still,
 // moves it, and so on. What was admitted is known exactly: everything that was
 // asked for, up to what the window has room for.
 func runPhases(t *testing.T, h Harness) {
@@ -91,7 +91,7 @@ func runPhases(t *testing.T, h Harness) {
 	}
 }
 
-// runRunningClock lets callers meet while the clock moves on under them, so
+// runRunningClock lets callers run while the clock moves on under them, so
 // that the store sees times in between two readings of each caller. A charge
 // lies between the two readings around it. Every interval of a window's length
 // that certainly contains more than the limit is a broken promise.
@@ -195,7 +195,7 @@ func AdmitRotated(t *testing.T, h Harness, checks []window.Check, each int, want
 }
 
 // countAllowed lets every caller ask the same checks each times. It returns how often each
-// check had room, and in the last place how often the group was allowed.
+// check had room, and in the last element how often the group was allowed.
 func countAllowed(t *testing.T, h Harness, each int, checks []window.Check) []int64 {
 	counts := make([]atomic.Int64, len(checks)+1)
 	Concurrently(func(int) {

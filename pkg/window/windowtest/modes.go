@@ -149,7 +149,7 @@ var modeTables = []Table{
 		{0, Group(Always(Ask("k", 3, 1)), Ask("k", 3, 1)), Answers(Allowed(1, 10*Second), Allowed(1, 10*Second))},
 		// Only one of them has room, and it is not the first of the group.
 		{1 * Second, Group(Ask("k", 3, 1), Always(Ask("k", 3, 1))), Answers(Denied(0, 9*Second, 9*Second, 10*Second), AllowedLast(9*Second, 10*Second))},
-		// The debt denies; what is observed has room, and is not charged.
+		// The overdrawn limit denies; what is observed has room, and is not charged.
 		{2 * Second, Group(Observe(Ask("k", 9, 1)), Always(Ask("k", 3, 1))), Answers(AllowedOf(5, 8*Second, 10*Second), Denied(0, 8*Second, 8*Second, 10*Second))}, // 0:2 1:1 2:1
 		{3 * Second, Group(Ask("k", 9, 2), Always(Ask("k", 9, 2)), GiveBack(Ask("k", 9, 2))), Answers(
 			AllowedOf(3, 7*Second, 10*Second), AllowedOf(3, 7*Second, 10*Second), AllowedOf(3, 7*Second, 10*Second), // 0:2 3:4
@@ -181,7 +181,7 @@ var modeTables = []Table{
 		{0, One(orElse(Ask("k", 0, 1))), Answers(Never(0, 0, 0))},
 		{0, One(Observe(Ask("k", 0, 1))), Answers(Never(0, 0, 0))},
 		{0, One(GiveBack(Ask("k", 0, 1))), Answers(Allowed(0, 0))},
-		{0, One(Always(Ask("k", 0, 2))), Answers(Cut(Never(0, 0, 0)))}, // nothing: no debt is allowed
+		{0, One(Always(Ask("k", 0, 2))), Answers(Cut(Never(0, 0, 0)))}, // nothing: no charge over the limit is allowed
 		{0, One(Always(Ask("k", 1, 2))), Answers(Never(0, 10*Second, 10*Second))},
 		{0, One(Always(Ask("k", 0, 0))), Answers(Never(0, 0, 10*Second))},
 		{1 * Second, One(Ask("k", 5, 1)), Answers(AllowedOf(2, 9*Second, 10*Second))}, // 0:2 1:1

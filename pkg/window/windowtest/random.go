@@ -326,7 +326,7 @@ func (d *denseCaller) Next(r *rand.Rand, past *History) (time.Duration, []window
 		case 0:
 			c.Mode = window.Always
 			if r.IntN(12) == 0 {
-				c.Cost = math.MaxUint32 - r.Uint64N(6) // a debt that does not fit twice
+				c.Cost = math.MaxUint32 - r.Uint64N(6) // a charge that does not fit twice
 			}
 		case 1, 2, 3:
 			c.Mode = window.Refund
@@ -368,7 +368,7 @@ func (d *denseCaller) check(r *rand.Rand, key string) window.Check {
 
 // long makes histories of logs with many entries. They have larger limits, and precisions
 // that change now and then. They have weights, bursts at one instant, refunds of one and
-// of almost all, and debt. Times are on a grid of the window, so many entries expire
+// of almost all, and charges over the limit. Times are on a grid of the window, so many entries expire
 // together. The clock steps back, and passes where times wrap. Sums begin a little before
 // they wrap, too.
 var long = Generator{

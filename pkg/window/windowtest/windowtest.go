@@ -26,11 +26,11 @@ type Options struct {
 	// RealClock is for stores whose clock cannot be set. [policytest.RunInFlight] then leaves out what
 	// depends on times.
 	RealClock bool
-	// Pieces is for stores that decide a group check by check, in several stores at once. It leaves
+	// CheckByCheck is for stores that decide a group check by check, in several stores at once. It leaves
 	// out periods that contradict the clock: what one store records at once, such as a refund, stays
 	// if another one fails. What is taken back may have moved a log's clock or cut a bucket. So in
 	// random histories the clock is never set back, and buckets, periods and counters keep their limits.
-	Pieces bool
+	CheckByCheck bool
 }
 
 // StepCount returns the number of calls that each random generator makes.
@@ -85,7 +85,7 @@ func Run(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	})
 	open = UnwaitedFirst(2, open)
 	random := []Generator{dense(o.ShortWindows), long}
-	if o.Pieces {
+	if o.CheckByCheck {
 		random = []Generator{forward(random[0]), forward(random[1])}
 	}
 	t.Run("RandomDense", func(t *testing.T) { RunRandom(t, open, random[0], o.Steps) })

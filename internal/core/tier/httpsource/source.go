@@ -58,7 +58,7 @@ type Options struct {
 type Source struct {
 	opts      Options
 	url       *url.URL
-	place     string // the URL without its query, for errors
+	shownURL  string // the URL without its query, for errors
 	transport *http.Transport
 
 	// life ends when the source is closed, and each question ends with it.
@@ -71,8 +71,8 @@ var _ tier.Source = (*Source)(nil)
 // New returns a source that has not connected yet. The settings have checked the options.
 func New(o Options) *Source {
 	u := o.URL
-	place := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-	s := &Source{opts: o, url: u, place: place.String()}
+	shownURL := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	s := &Source{opts: o, url: u, shownURL: shownURL.String()}
 	s.life, s.close = context.WithCancel(context.Background())
 	s.transport = &http.Transport{
 		DialContext:            s.bounded((&net.Dialer{}).DialContext),
@@ -157,7 +157,7 @@ func (s *Source) dialTLS(ctx context.Context, network, address string) (net.Conn
 func (s *Source) Lookup(ctx context.Context, k tier.Key) (*tier.Record, error) {
 	switch {
 	case s.life.Err() != nil:
-		return nil, fmt.Errorf("tiers.http: %s: %w", s.place, errClosed)
+		return nil, fmt.Errorf("tiers.http: %s: %w", s.shownURL, errClosed)
 	case k.Digest == "" && tier.ValidID(k.ID) != nil:
 		return &tier.Record{}, nil // no subject has an invalid id
 	case k.Digest != "" && s.opts.SendKey && k.Plain == "":
@@ -169,7 +169,7 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key) (*tier.Record, error) {
 	defer cancel()
 	r, err := s.ask(ctx, k)
 	if err != nil {
-		return nil, fmt.Errorf("tiers.http: %s: %w", s.place, err)
+		return nil, fmt.Errorf("tiers.http: %s: %w", s.shownURL, err)
 	}
 	return r, nil
 }
@@ -258,7 +258,7 @@ func (s *Source) request(ctx context.Context, k tier.Key) (*http.Request, error)
 	req.Header.Set("User-Agent", "slidegate")
 	if s.opts.SendKey {
 		req.Header.Set("Content-Type", "application/json")
-		// It is not sent. It tells the library that it may send the question again.
+		// It is not sent. With it the library may send the question again.
 		req.Header["Idempotency-Key"] = nil
 	}
 	if s.opts.Token != nil {

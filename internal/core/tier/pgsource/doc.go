@@ -27,7 +27,7 @@
 // five seconds for each host. Each connection prepares the queries before its first
 // question.
 //
-// A connection is not tested before it is used. A question that meets a dead one drops
+// A connection is not tested before it is used. A question that gets a dead one drops
 // all connections and is asked again at once. So a restart of the server causes errors
 // only while the server is away. [Source.Watch] drops all connections too when it loses
 // its own.

@@ -104,7 +104,7 @@ func TestQueries(t *testing.T) {
 		run  func(*testing.T, *servers.PostgresServer)
 	}{
 		{"lookup", testLookup},
-		{"own query", testOwnQuery},
+		{"own query", testCustomQuery},
 		{"slow", testSlow},
 		{"no TLS", testNoTLS},
 		{"payloads", testPayloads},
@@ -223,7 +223,7 @@ func TestPlanted(t *testing.T) {
 	noAttacker("applied again")
 }
 
-func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
+func testCustomQuery(t *testing.T, s *servers.PostgresServer) {
 	exec(t, s, `CREATE TYPE plan AS ENUM ('free', 'pro'); CREATE DOMAIN digits AS text; CREATE TABLE hidden (digest text)`)
 	subject := func(id, tierName string) *tier.Subject { return &tier.Subject{ID: id, Tier: tierName} }
 	long := `repeat('x', 300000)`

@@ -13,16 +13,16 @@ import (
 // errColumns is wrapped by errors about the columns of a query.
 var errColumns = errors.New("wrong columns")
 
-// columns are the places of the columns that a query may return, in any order. Only the
+// columns are the positions of the columns that a query may return, in any order. Only the
 // queries for many keys return key.
 type columns struct{ subject, tier, disabled, overrides, labels, key int }
 
-// absent is the place of a column that a query does not return.
+// absent is the position of a column that a query does not return.
 const absent = -1
 
-// firstOwn is the first OID of types that are not built into PostgreSQL: enumerations,
+// firstCustom is the first OID of types that are not built into PostgreSQL: enumerations,
 // and types of extensions such as citext. All have a text form.
-const firstOwn = 16384
+const firstCustom = 16384
 
 // The types that a column or the parameter may have. PostgreSQL reports a domain as its
 // base type.
@@ -39,29 +39,29 @@ var (
 func readColumns(fields []pgconn.FieldDescription, many bool) (c columns, err error) {
 	c = columns{absent, absent, absent, absent, absent, absent}
 	for i, f := range fields {
-		var place *int
+		var column *int
 		var allowed []uint32
 		var want string
 		switch {
 		case f.Name == "key" && many:
-			place, allowed, want = &c.key, texts, "text"
+			column, allowed, want = &c.key, texts, "text"
 		case f.Name == "subject":
-			place, allowed, want = &c.subject, ids, "text, uuid or integer"
+			column, allowed, want = &c.subject, ids, "text, uuid or integer"
 		case f.Name == "tier":
-			place, allowed, want = &c.tier, texts, "text"
+			column, allowed, want = &c.tier, texts, "text"
 		case f.Name == "disabled":
-			place, allowed, want = &c.disabled, booleans, "boolean"
+			column, allowed, want = &c.disabled, booleans, "boolean"
 		case f.Name == "overrides":
-			place, allowed, want = &c.overrides, objects, "jsonb, json or text"
+			column, allowed, want = &c.overrides, objects, "jsonb, json or text"
 		case f.Name == "labels":
-			place, allowed, want = &c.labels, objects, "jsonb, json or text"
+			column, allowed, want = &c.labels, objects, "jsonb, json or text"
 		default:
 			return c, fmt.Errorf("%w: number %d is %q: want subject, tier, disabled, overrides and labels; name it with AS", errColumns, i+1, f.Name)
 		}
-		if *place != absent {
+		if *column != absent {
 			return c, fmt.Errorf("%w: two are %q", errColumns, f.Name)
 		}
-		*place = i
+		*column = i
 		if !allows(allowed, f.DataTypeOID) {
 			return c, fmt.Errorf("%w: %q is of type %s: want %s", errColumns, f.Name, typeName(f.DataTypeOID), want)
 		}
@@ -74,7 +74,7 @@ func readColumns(fields []pgconn.FieldDescription, many bool) (c columns, err er
 
 func allows(types []uint32, oid uint32) bool {
 	for _, t := range types {
-		if t == oid || oid >= firstOwn && t == pgtype.TextOID {
+		if t == oid || oid >= firstCustom && t == pgtype.TextOID {
 			return true
 		}
 	}

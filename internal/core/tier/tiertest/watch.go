@@ -39,8 +39,8 @@ func startWatch(t *testing.T, w tier.Watcher) *watch {
 	return running
 }
 
-// told waits for a change of a subject or of one of its keys.
-func (w *watch) told(t *testing.T, id string, digests ...string) {
+// expect waits for a change of a subject or of one of its keys.
+func (w *watch) expect(t *testing.T, id string, digests ...string) {
 	t.Helper()
 	timeout := time.After(patience)
 	for {
@@ -85,13 +85,13 @@ func runWatch(t *testing.T, f Fixture) {
 	w := startWatch(t, source)
 	s := tier.Subject{ID: "acme", Tier: "free"}
 	f.Put(t, s, digest("a"), digest("b"))
-	w.told(t, "acme", digest("a"), digest("b"))
+	w.expect(t, "acme", digest("a"), digest("b"))
 	want(t, f, byDigest("a"), &s)
 	s.Tier = "pro"
 	f.Put(t, s)
 	// The first change may have caused two reports, so the second change may come later.
 	for {
-		w.told(t, "acme", digest("a"), digest("b"))
+		w.expect(t, "acme", digest("a"), digest("b"))
 		r, err := lookup(t, f, byDigest("a"))
 		if err != nil {
 			t.Fatal(err)
@@ -104,13 +104,13 @@ func runWatch(t *testing.T, f Fixture) {
 		<-w.changes
 	}
 	f.Remove(t, digest("a"))
-	w.told(t, "acme", digest("a"))
+	w.expect(t, "acme", digest("a"))
 	want(t, f, byDigest("a"), nil)
 	for len(w.changes) > 0 {
 		<-w.changes
 	}
 	f.RemoveSubject(t, "acme")
-	w.told(t, "acme", digest("b"))
+	w.expect(t, "acme", digest("b"))
 	want(t, f, byDigest("b"), nil)
 	w.cancel()
 	_ = w.end(t) // Watch may return the context's error or nil
@@ -136,7 +136,7 @@ func runWatchOutage(t *testing.T, f Fixture) {
 	w = startWatch(t, source)
 	s := tier.Subject{ID: "acme", Tier: "pro"}
 	f.Put(t, s, digest("a"))
-	w.told(t, "acme", digest("a"))
+	w.expect(t, "acme", digest("a"))
 	if err := f.Source.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}

@@ -24,13 +24,13 @@ import (
 )
 
 // Run runs the suite of [inspect.Inspector] as subtests of t. The stores that open makes
-// must also be keepers.
+// must also be inspectors.
 func Run(t *testing.T, open func(t *testing.T) windowtest.Harness) {
 	t.Helper()
-	t.Run("Random", func(t *testing.T) { runKeeperRandom(t, open(t)) })
-	t.Run("Large", func(t *testing.T) { runKeeperLarge(t, open(t)) })
-	t.Run("Policies", func(t *testing.T) { runKeeperPolicies(t, open(t)) })
-	t.Run("HoldsExpire", func(t *testing.T) { runKeeperHolds(t, open(t)) })
+	t.Run("Random", func(t *testing.T) { runInspectorRandom(t, open(t)) })
+	t.Run("Large", func(t *testing.T) { runInspectorLarge(t, open(t)) })
+	t.Run("Policies", func(t *testing.T) { runInspectorPolicies(t, open(t)) })
+	t.Run("HoldsExpire", func(t *testing.T) { runInspectorHolds(t, open(t)) })
 	RunInRealTime(t, open)
 }
 
@@ -41,7 +41,7 @@ func RunInRealTime(t *testing.T, open func(t *testing.T) windowtest.Harness) {
 	t.Run("List", func(t *testing.T) { runList(t, open(t)) })
 	t.Run("ListMeanwhile", func(t *testing.T) { runListMeanwhile(t, open(t)) })
 	t.Run("RemoveMeanwhile", func(t *testing.T) { runRemoveMeanwhile(t, open(t)) })
-	t.Run("Arguments", func(t *testing.T) { runKeeperArguments(t, open(t)) })
+	t.Run("Arguments", func(t *testing.T) { runInspectorArguments(t, open(t)) })
 	t.Run("RemoveInFlight", func(t *testing.T) { runRemoveInFlight(t, open(t)) })
 }
 
@@ -54,9 +54,9 @@ func inspectorOf(t *testing.T, h *windowtest.Harness) inspect.Inspector {
 	return k
 }
 
-// runKeeperRandom makes random calls, reads and removals. The oracle knows what is in every
+// runInspectorRandom makes random calls, reads and removals. The oracle knows what is in every
 // log.
-func runKeeperRandom(t *testing.T, h windowtest.Harness) {
+func runInspectorRandom(t *testing.T, h windowtest.Harness) {
 	const steps = 3000
 	var (
 		seed = random.Seed(t)
@@ -156,8 +156,8 @@ func counting(r inspect.Reading) (entries []packed.Entry) {
 	return entries
 }
 
-// runKeeperLarge reads a log of the largest size that the default precision allows.
-func runKeeperLarge(t *testing.T, h windowtest.Harness) {
+// runInspectorLarge reads a log of the largest size that the default precision allows.
+func runInspectorLarge(t *testing.T, h windowtest.Harness) {
 	c := windowtest.AskIn(time.Hour, "{id.large}:r", window.ExactHits, 1)
 	var now time.Duration
 	for range window.ExactHits {
@@ -364,9 +364,9 @@ func runRemoveMeanwhile(t *testing.T, h windowtest.Harness) {
 	}
 }
 
-// runKeeperArguments asks for nothing, for logs that are not there, for a log twice, and from
+// runInspectorArguments asks for nothing, for logs that are not there, for a log twice, and from
 // bad cursors.
-func runKeeperArguments(t *testing.T, h windowtest.Harness) {
+func runInspectorArguments(t *testing.T, h windowtest.Harness) {
 	h.SetNow(time.Hour)
 	k := inspectorOf(t, &h)
 	for _, f := range []func() ([]inspect.Reading, error){

@@ -33,25 +33,25 @@ func anyPolicy(h windowtest.Harness, now time.Duration, c window.Check, p window
 	return c
 }
 
-// A keeperCaller makes random calls of a [inspect.Inspector] with logs of every policy, and of the
+// An inspectorCaller makes random calls of a [inspect.Inspector] with logs of every policy, and of the
 // store and the oracles behind it.
-type keeperCaller struct {
-	h      windowtest.Harness
-	r      *rand.Rand
-	keeper inspect.Inspector
-	now    time.Duration
-	counts *oracle.Oracle
-	flight *oracle.Flight
-	asks   []window.Check // a question to each log
+type inspectorCaller struct {
+	h         windowtest.Harness
+	r         *rand.Rand
+	inspector inspect.Inspector
+	now       time.Duration
+	counts    *oracle.Oracle
+	flight    *oracle.Flight
+	asks      []window.Check // a question to each log
 }
 
-// runKeeperPolicies makes random calls, ends, reads and removals of logs of every policy. What a
-// reading tells must be what the oracles answer.
-func runKeeperPolicies(t *testing.T, h windowtest.Harness) {
+// runInspectorPolicies makes random calls, ends, reads and removals of logs of every policy. What a
+// reading says must be what the oracles answer.
+func runInspectorPolicies(t *testing.T, h windowtest.Harness) {
 	const steps = 3000
 	seed := random.Seed(t)
-	k := &keeperCaller{
-		h: h, r: rand.New(rand.NewPCG(seed, 21)), keeper: inspectorOf(t, &h), now: windowtest.Year,
+	k := &inspectorCaller{
+		h: h, r: rand.New(rand.NewPCG(seed, 21)), inspector: inspectorOf(t, &h), now: windowtest.Year,
 		counts: oracle.New(h.Epoch),
 		flight: &oracle.Flight{Epoch: h.Epoch, Logs: map[string]*oracle.FlightLog{}, Ended: map[window.StreamID]time.Duration{}},
 	}
@@ -81,7 +81,7 @@ func runKeeperPolicies(t *testing.T, h windowtest.Harness) {
 }
 
 // limited returns the question at an index with a limit and, of a bucket, a rate.
-func (k *keeperCaller) limited(i int) window.Check {
+func (k *inspectorCaller) limited(i int) window.Check {
 	c := k.asks[i]
 	c.Limit.Hits = uint64(5 + k.r.IntN(40))
 	switch c.Limit.Policy {
@@ -95,7 +95,7 @@ func (k *keeperCaller) limited(i int) window.Check {
 }
 
 // want returns the answer of the oracle to a check.
-func (k *keeperCaller) want(c window.Check) window.Decision {
+func (k *inspectorCaller) want(c window.Check) window.Decision {
 	if c.Limit.Policy == window.InFlight {
 		return k.flight.Take(k.now, windowtest.One(c))[0]
 	}
@@ -103,7 +103,7 @@ func (k *keeperCaller) want(c window.Check) window.Decision {
 }
 
 // take makes a call of the store.
-func (k *keeperCaller) take(t *testing.T) {
+func (k *inspectorCaller) take(t *testing.T) {
 	t.Helper()
 	c := k.limited(k.r.IntN(len(k.asks)))
 	c.Cost = uint64(1 + k.r.IntN(4))
@@ -118,7 +118,7 @@ func (k *keeperCaller) take(t *testing.T) {
 }
 
 // end ends a stream. It holds something only in logs that were not removed.
-func (k *keeperCaller) end(t *testing.T) {
+func (k *inspectorCaller) end(t *testing.T) {
 	t.Helper()
 	stream, deny := window.StreamID(1+k.r.IntN(20)), windowtest.Pick(k.r, 0, windowtest.Second)
 	if got, want := policytest.End(t, k.h.Store, stream, deny), k.flight.End(k.now, stream, deny); got != want {
@@ -127,7 +127,7 @@ func (k *keeperCaller) end(t *testing.T) {
 }
 
 // read reads or removes some logs. Removed logs are empty afterwards.
-func (k *keeperCaller) read(t *testing.T, remove bool) {
+func (k *inspectorCaller) read(t *testing.T, remove bool) {
 	t.Helper()
 	var (
 		those = k.r.Perm(len(k.asks))[:1+k.r.IntN(8)]
@@ -137,11 +137,11 @@ func (k *keeperCaller) read(t *testing.T, remove bool) {
 		ids[n] = k.asks[i].Log()
 	}
 	if !remove {
-		got, err := k.keeper.Read(t.Context(), ids)
+		got, err := k.inspector.Read(t.Context(), ids)
 		k.compare(t, "Read", those, got, err)
 		return
 	}
-	got, err := k.keeper.Remove(t.Context(), ids)
+	got, err := k.inspector.Remove(t.Context(), ids)
 	k.compare(t, "Remove", those, got, err)
 	for _, id := range ids {
 		delete(k.counts.Logs, id)
@@ -150,7 +150,7 @@ func (k *keeperCaller) read(t *testing.T, remove bool) {
 			delete(k.flight.Logs, id.Key)
 		}
 	}
-	got, err = k.keeper.Read(t.Context(), ids)
+	got, err = k.inspector.Read(t.Context(), ids)
 	k.compare(t, "Read of what was removed", those, got, err)
 	for i := range got {
 		if got[i].Contents.Bytes != 0 {
@@ -160,7 +160,7 @@ func (k *keeperCaller) read(t *testing.T, remove bool) {
 }
 
 // compare compares readings with what the oracles answer to a question.
-func (k *keeperCaller) compare(t *testing.T, what string, those []int, got []inspect.Reading, err error) {
+func (k *inspectorCaller) compare(t *testing.T, what string, those []int, got []inspect.Reading, err error) {
 	t.Helper()
 	if err != nil || len(got) != len(those) {
 		t.Fatalf("%s: got %d readings and the error %v, want %d", what, len(got), err, len(those))
@@ -184,9 +184,9 @@ func (k *keeperCaller) compare(t *testing.T, what string, those []int, got []ins
 	}
 }
 
-// runKeeperHolds reads a log in flight until its holds have expired: used is what is held then,
+// runInspectorHolds reads a log in flight until its holds have expired: used is what is held then,
 // and the waits are those of the holds.
-func runKeeperHolds(t *testing.T, h windowtest.Harness) {
+func runInspectorHolds(t *testing.T, h windowtest.Harness) {
 	k := inspectorOf(t, &h)
 	h.SetNow(time.Hour)
 	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(1, "{f}:r", 9, 3)))
@@ -246,7 +246,7 @@ func runRemoveInFlight(t *testing.T, h windowtest.Harness) {
 		t.Fatalf("Remove: got %+v and the error %v, want %d used", removed, err, most)
 	}
 	left("removed", most, 0)
-	// A stream that goes on holds something again. Others take the places that are free.
+	// A stream that goes on holds something again. Others take the slots that are free.
 	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(1, "{f}:one", most, 1)))
 	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(11, "{f}:one", most, 1)))
 	left("held again", most-2, 0)

@@ -67,7 +67,7 @@ func (b *bucket) hasRoom(clock time.Duration, c window.Check) bool {
 	return b.holds(clock, c.Limit, max(c.Cost, 1))
 }
 
-// charge takes tokens, until a burst of them is owed.
+// charge takes tokens, down to a burst below zero.
 func (b *bucket) charge(clock time.Duration, c window.Check) uint64 {
 	level := b.at(clock, c.Limit)
 	cost := new(big.Int).SetUint64(c.Cost)
@@ -174,7 +174,7 @@ func (p *periods) write(clock time.Duration, c window.Check, used uint64) {
 
 func (p *periods) charge(clock time.Duration, c window.Check) uint64 {
 	used := p.counts(clock)
-	cost := min(withinDebt(c, used), math.MaxUint32-used)
+	cost := min(withinMaxBelow(c, used), math.MaxUint32-used)
 	if cost > 0 {
 		p.write(clock, c, used+cost)
 	}
@@ -247,7 +247,7 @@ func (n *counter) add(clock time.Duration, start time.Duration, hits uint64) {
 func (n *counter) charge(clock time.Duration, c window.Check) uint64 {
 	now := max(clock, n.wrote)
 	start := now - now%c.Limit.Window
-	cost := min(withinDebt(c, n.counts(clock, c.Limit.Window)), math.MaxUint32-n.hits[start])
+	cost := min(withinMaxBelow(c, n.counts(clock, c.Limit.Window)), math.MaxUint32-n.hits[start])
 	if cost > 0 {
 		n.add(clock, start, n.hits[start]+cost)
 	}

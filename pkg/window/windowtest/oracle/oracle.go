@@ -33,7 +33,7 @@ type paid struct {
 	repeats int // that were let in
 }
 
-// repeats returns the charge that a check repeats, or nil. lives says that a receipt lives,
+// repeats returns the charge that a check repeats, or nil. lives says that an idempotency record lives,
 // whether or not it covers the check.
 func (o *Oracle) repeats(clock time.Duration, c window.Check) (of *paid, lives bool) {
 	p := o.Paid[named{c.Log(), c.Once.ID}]
@@ -316,8 +316,8 @@ func (l *Ledger) hasRoom(clock time.Duration, c window.Check) bool {
 	return fits(l.Used(clock), c.Cost, c.Limit.Hits)
 }
 
-// withinDebt returns as much of a cost as leaves the use at twice the limit at most.
-func withinDebt(c window.Check, used uint64) uint64 {
+// withinMaxBelow returns as much of a cost as leaves the use at twice the limit at most.
+func withinMaxBelow(c window.Check, used uint64) uint64 {
 	if used >= 2*c.Limit.Hits {
 		return 0
 	}
@@ -328,7 +328,7 @@ func withinDebt(c window.Check, used uint64) uint64 {
 // recorded.
 func (l *Ledger) charge(clock time.Duration, c window.Check) uint64 {
 	now := l.Now(clock)
-	cost := min(withinDebt(c, l.Used(clock)), math.MaxUint32-l.Used(clock))
+	cost := min(withinMaxBelow(c, l.Used(clock)), math.MaxUint32-l.Used(clock))
 	if cost == 0 {
 		return 0
 	}

@@ -20,7 +20,7 @@ import (
 // An InFlightHarness is fresh, empty stores that share their logs, and a clock that the test
 // sets.
 type InFlightHarness struct {
-	// Stores share their logs. Each is a [window.Ender] too. The code that makes the harness
+	// Stores share their logs. Each is a [window.Releaser] too. The code that makes the harness
 	// closes them.
 	Stores []window.Store
 	// SetNow sets the clock of all stores, as [windowtest.Harness.SetNow] does. It is nil with
@@ -69,7 +69,7 @@ func Holding(stream window.StreamID, key string, most, cost uint64) window.Check
 // End ends a stream, and fails the test if the store returns an error.
 func End(t *testing.T, s window.Store, stream window.StreamID, deny time.Duration) (held bool) {
 	t.Helper()
-	held, err := s.(window.Ender).End(t.Context(), stream, deny)
+	held, err := s.(window.Releaser).End(t.Context(), stream, deny)
 	if err != nil {
 		t.Fatalf("End(%d): got error %v", stream, err)
 	}
@@ -209,12 +209,12 @@ var flightSteps = map[string][]flightStep{
 		{at: 0, ask: Holding(1, "k", window.MaxHits, 1), want: window.Decision{Allowed: true, Remaining: window.MaxHits}},
 		{at: 0, ends: 1, deny: -1},
 	},
-	"Crowded": crowded(),
+	"ManyHolds": manyHolds(),
 }
 
-// crowded returns steps that fill a log with 40 holds, so that a store may answer without a look
+// manyHolds returns steps that fill a log with 40 holds, so that a store may answer without a look
 // at all of them. Each begins 100 ms after the one before.
-func crowded() (steps []flightStep) {
+func manyHolds() (steps []flightStep) {
 	const most, apart = 40, 100 * milli
 	for i := range time.Duration(most) {
 		unit := 10*sec - i*apart
@@ -307,7 +307,7 @@ func runFlightGroups(t *testing.T, h InFlightHarness) {
 	}
 	used("denied because of the end", 0, 1)
 	// Always is recorded first. So the other check of the group finds that the stream holds a
-	// place, also where a long log denies others at a glance.
+	// slot, also where a long log denies others at a glance.
 	for i := range window.StreamID(40) {
 		take(t, store, one(Holding(100+i, "{g}crowd", 40, 1)))
 	}
@@ -338,7 +338,7 @@ func runFlightBadChecks(t *testing.T, h InFlightHarness) {
 			}
 		})
 	}
-	if held, err := h.Stores[0].(window.Ender).End(t.Context(), 0, time.Second); !errors.Is(err, window.ErrBadCheck) {
+	if held, err := h.Stores[0].(window.Releaser).End(t.Context(), 0, time.Second); !errors.Is(err, window.ErrBadCheck) {
 		t.Errorf("End of no stream: held %v, error %v, want one that wraps %q", held, err, window.ErrBadCheck)
 	}
 }
@@ -352,7 +352,7 @@ func runFlightRandom(t *testing.T, open func(*testing.T) InFlightHarness, o wind
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			h := open(t)
 			for n := 0; n < min(windowtest.PerHarness, o.Steps-done); n += each {
-				runFlightHistory(t, &h, seed, each, o.Pieces)
+				runFlightHistory(t, &h, seed, each, o.CheckByCheck)
 				if t.Failed() {
 					t.Fatalf("repeat this history alone with %s=%d", random.SeedVariable, seed)
 				}

@@ -58,7 +58,7 @@ func runFlightConcurrent(t *testing.T, h InFlightHarness) {
 		if allowed {
 			up.serve(int64(cost), func() bool { return false })
 		}
-		if held, err := store.(window.Ender).End(t.Context(), stream, time.Second); err != nil || held != allowed {
+		if held, err := store.(window.Releaser).End(t.Context(), stream, time.Second); err != nil || held != allowed {
 			t.Errorf("End: held %v, error %v, want %v", held, err, allowed)
 		}
 	})
@@ -95,7 +95,7 @@ func runFlightEnds(t *testing.T, h InFlightHarness) {
 		)
 		stop := func(s window.Store) {
 			ended.Store(true)
-			if _, err := s.(window.Ender).End(t.Context(), stream, time.Minute); err != nil {
+			if _, err := s.(window.Releaser).End(t.Context(), stream, time.Minute); err != nil {
 				t.Errorf("End: %v", err)
 			}
 		}

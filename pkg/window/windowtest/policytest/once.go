@@ -23,11 +23,11 @@ func RunOnce(t *testing.T, o windowtest.Options, open func(t *testing.T) windowt
 	t.Run("Steps", func(t *testing.T) { runOnceSteps(t, open) })
 	t.Run("BadCheck", func(t *testing.T) { runBadOnce(t, open(t)) })
 	t.Run("Groups", func(t *testing.T) { runOnceGroups(t, open(t)) })
-	t.Run("Random", func(t *testing.T) { windowtest.RunRandom(t, open, attempts(o.ShortWindows, o.Pieces), o.Steps) })
+	t.Run("Random", func(t *testing.T) { windowtest.RunRandom(t, open, attempts(o.ShortWindows, o.CheckByCheck), o.Steps) })
 	t.Run("Concurrent", func(t *testing.T) { RunOnceAtOnce(t, open(t)) })
 }
 
-// onceFor is the usual life of a receipt in the suite.
+// onceFor is the usual life of an idempotency record in the suite.
 const onceFor = 30 * time.Second
 
 // trying returns a check of an attempt, with two repeats.
@@ -64,12 +64,12 @@ func onceSteps() map[string][]onceStep {
 			{at: 0, ask: trying(1, 2, 1), want: room(1, 10*sec, 10*sec)},
 			{at: sec, ask: trying(1, 2, 1), want: repeated(1, 9*sec, 9*sec)},
 			{at: 2 * sec, ask: trying(2, 2, 1), want: room(0, 8*sec, 10*sec)},
-			{at: 2 * sec, ask: trying(3, 2, 1), want: denied(8*sec, 8*sec, 10*sec)}, // leaves no receipt
+			{at: 2 * sec, ask: trying(3, 2, 1), want: denied(8*sec, 8*sec, 10*sec)}, // leaves no idempotency record
 			{at: 2 * sec, ask: trying(3, 2, 1), want: denied(8*sec, 8*sec, 10*sec)},
 			{at: 3 * sec, ask: trying(1, 2, 1), want: repeated(0, 7*sec, 9*sec)},   // the limit is used up
 			{at: 4 * sec, ask: trying(1, 2, 1), want: denied(6*sec, 6*sec, 8*sec)}, // the third repeat
 			{at: 4 * sec, ask: trying(2, 2, 1), want: repeated(0, 6*sec, 8*sec)},
-			{at: 10 * sec, ask: trying(1, 2, 1), want: room(0, 2*sec, 10*sec)}, // charged, and no other receipt
+			{at: 10 * sec, ask: trying(1, 2, 1), want: room(0, 2*sec, 10*sec)}, // charged, and no other idempotency record
 			{at: 12 * sec, ask: trying(1, 2, 1), want: room(0, 8*sec, 10*sec)},
 			{at: 12 * sec, ask: trying(0, 2, 1), want: denied(8*sec, 8*sec, 10*sec)},
 		},
@@ -77,7 +77,7 @@ func onceSteps() map[string][]onceStep {
 			{at: 0, ask: trying(1, 1, 1), want: room(0, 10*sec, 10*sec)},
 			{at: 30*sec - micro, ask: trying(1, 1, 1), want: repeated(1, 0, 0)},
 			{at: 30 * sec, ask: trying(1, 1, 1), want: room(0, 10*sec, 10*sec)},
-			{at: 59 * sec, ask: trying(1, 1, 1), want: repeated(1, 0, 0)}, // the receipt is a new one
+			{at: 59 * sec, ask: trying(1, 1, 1), want: repeated(1, 0, 0)}, // the idempotency record is a new one
 			{at: 59 * sec, ask: trying(1, 1, 1), want: repeated(1, 0, 0)},
 			{at: 59 * sec, ask: trying(1, 1, 1), want: room(0, 10*sec, 10*sec)},
 		},
@@ -166,7 +166,7 @@ func runBadOnce(t *testing.T, h windowtest.Harness) {
 	}
 }
 
-// runOnceGroups checks groups of checks with and without receipts.
+// runOnceGroups checks groups of checks with and without idempotency records.
 func runOnceGroups(t *testing.T, h windowtest.Harness) {
 	h.SetNow(time.Hour)
 	plain := func(hits, cost uint64) window.Check { return ask("{t}plain", hits, cost) }
@@ -211,8 +211,8 @@ func runOnceGroups(t *testing.T, h windowtest.Harness) {
 	is("quota: it has room", group(inMode(window.Any, trying(4, 9, 3)), inMode(window.Any, plain(3, 1))), true, true, false)
 }
 
-// attempts makes histories of all policies in which some checks have receipts. Calls repeat
-// few IDs, also in one group. Times are those of the other policies, and the ends of receipts.
+// attempts makes histories of all policies in which some checks have idempotency records. Calls repeat
+// few IDs, also in one group. Times are those of the other policies, and the ends of idempotency records.
 func attempts(shortWindows, steady bool) windowtest.Generator {
 	inner := policies(shortWindows, steady)
 	return windowtest.Generator{Steps: inner.Steps, Repeats: true, Start: func(r *rand.Rand, h *windowtest.Harness) (windowtest.Caller, time.Duration) {
@@ -254,7 +254,7 @@ func (a *attemptCaller) once(r *rand.Rand) window.Once {
 }
 
 // RunOnceAtOnce lets many callers repeat few attempts at the same instant. Of each, one is charged,
-// and those that the receipt does not cover.
+// and those that the idempotency record does not cover.
 func RunOnceAtOnce(t *testing.T, h windowtest.Harness) {
 	if h.SetNow != nil {
 		h.SetNow(time.Hour)

@@ -19,10 +19,10 @@ func Run(t *testing.T, o windowtest.Options, open func(t *testing.T) windowtest.
 	rounds := min(max(o.Steps/50, 40), 5000)
 	t.Run("PolicySteps", func(t *testing.T) { runPolicySteps(t, open) })
 	t.Run("BadPolicies", func(t *testing.T) { runBadPolicies(t, open(t)) })
-	if !o.Pieces {
+	if !o.CheckByCheck {
 		t.Run("PeriodBounds", func(t *testing.T) { runPeriodBounds(t, open(t)) })
 	}
-	t.Run("RandomPolicies", func(t *testing.T) { windowtest.RunRandom(t, open, policies(o.ShortWindows, o.Pieces), o.Steps) })
+	t.Run("RandomPolicies", func(t *testing.T) { windowtest.RunRandom(t, open, policies(o.ShortWindows, o.CheckByCheck), o.Steps) })
 	t.Run("BucketPromise", func(t *testing.T) { runBucketPromise(t, open(t), o.ShortWindows, rounds) })
 	t.Run("PeriodPromise", func(t *testing.T) { runPeriodPromise(t, open(t), rounds) })
 	t.Run("CounterPromise", func(t *testing.T) { runCounterPromise(t, open(t), rounds) })

@@ -22,7 +22,7 @@ func limited(at time.Duration, limit, cost uint64) []window.Check {
 	)
 }
 
-// runPolicyPhases lets many callers meet on one log of each policy while the clock stands
+// runPolicyPhases lets many callers use one log of each policy while the clock stands
 // still, moves it, and so on. What was admitted is known exactly: everything that was asked
 // for, up to what remained.
 func runPolicyPhases(t *testing.T, h windowtest.Harness) {
@@ -56,7 +56,7 @@ func runPolicyPhases(t *testing.T, h windowtest.Harness) {
 	}
 }
 
-// runPolicyGroups lets groups that name a log of each policy in different orders meet. The
+// runPolicyGroups lets groups that name a log of each policy in different orders run at once. The
 // smallest limit ends all of them, and all logs are charged alike.
 func runPolicyGroups(t *testing.T, h windowtest.Harness) {
 	const (

@@ -24,7 +24,7 @@ func estimated(hits, cost uint64) window.Check { return counterIn(win, "k", hits
 // policyTables are of the policies that count without a log of hits. Their times count from
 // an instant at which the store's clock says base, a multiple of a day.
 func policyTables(base time.Duration) []table {
-	return slices.Concat(bucketTables(), debtTables(), bucketGroupTables(), fixedTables(), counterTables(), calendarTables(base), mixedTables(base))
+	return slices.Concat(bucketTables(), overdraftTables(), bucketGroupTables(), fixedTables(), counterTables(), calendarTables(base), mixedTables(base))
 }
 
 func bucketTables() []table {
@@ -88,7 +88,7 @@ func bucketTables() []table {
 	}
 }
 
-func debtTables() []table {
+func overdraftTables() []table {
 	slow := func(cost uint64) window.Check { return bucketOf("k", 1, cost, 1, window.MaxWindow) }
 	return []table{
 		{"a bucket in debt", []step{

@@ -56,7 +56,7 @@ func bucketLimits(shortWindows bool) []window.Limit {
 	return limits
 }
 
-// runBucketPromise proves both sides of the promise of a token bucket: it admits no more in
+// runBucketPromise proves both halves of the promise of a token bucket: it admits no more in
 // any interval, and a caller that never lets it fill gets every hit.
 func runBucketPromise(t *testing.T, h windowtest.Harness, shortWindows bool, rounds int) {
 	r := rand.New(rand.NewPCG(20, 7))

@@ -68,7 +68,7 @@ const (
 // A bulkCall is one call of Read or Remove.
 type bulkCall struct {
 	*Inspector
-	verb     string // of keeper.lua
+	verb     string // of inspect.lua
 	ids      []window.LogID
 	keys     []string
 	readings []inspect.Reading

@@ -46,8 +46,8 @@ type logCheck struct {
 	check *window.Check
 	to    *window.Decision
 	made  bool // in flight: the stream holds the cost since now
-	// receipt says that this is about the receipt of the next check, which has the same check.
-	receipt bool
+	// idempotency record says that this is about the idempotency record of the next check, which has the same check.
+	onceRecord bool
 }
 
 // A same says that the decision at to equals the one at from: their checks were folded.
@@ -118,8 +118,8 @@ func (g *Group) Add(c *window.Check, d *window.Decision) (group byte) {
 	g.Priority = max(g.Priority, c.Priority)
 	answer, ok := window.WithoutLog(c)
 	if !ok {
-		if c.Receipts() {
-			g.logChecks = append(g.logChecks, logCheck{check: c, receipt: true})
+		if c.RecordsOnce() {
+			g.logChecks = append(g.logChecks, logCheck{check: c, onceRecord: true})
 		}
 		g.logChecks = append(g.logChecks, logCheck{check: c, to: d})
 		return 0
@@ -153,10 +153,10 @@ func (g *Group) pack(prefix string, group byte) {
 	for i := range g.logChecks {
 		c := g.logChecks[i].check
 		g.scratch = AppendKey(g.scratch[:0], prefix, c.Log())
-		if g.logChecks[i].receipt {
-			g.scratch = appendReceipt(g.scratch, c.Once.ID)
+		if g.logChecks[i].onceRecord {
+			g.scratch = appendOnceRecord(g.scratch, c.Once.ID)
 			g.Keys = append(g.Keys, string(g.scratch))
-			g.Packed = appendReceiptCheck(g.Packed, c)
+			g.Packed = appendOnceRecordCheck(g.Packed, c)
 			continue
 		}
 		g.Keys = append(g.Keys, string(g.scratch))
@@ -184,7 +184,7 @@ func (g *Group) pack(prefix string, group byte) {
 func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
 	for i := range g.logChecks {
 		l, answer := &g.logChecks[i], reply[i*AnswerBytes:][:AnswerBytes]
-		if l.receipt {
+		if l.onceRecord {
 			if answer[0]&OutcomeCorrupt != 0 {
 				corrupt(l.check.Once.For)
 			}
@@ -198,7 +198,7 @@ func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
 			corrupt(l.check.Limit.Window)
 		}
 		*l.to, l.made = a.decision, a.made
-		if i > 0 && g.logChecks[i-1].receipt {
+		if i > 0 && g.logChecks[i-1].onceRecord {
 			l.to.Repeated = BigEndian(reply[(i-1)*AnswerBytes:][1:5]) != 0
 		}
 	}
@@ -211,7 +211,7 @@ func (g *Group) Made() bool { return g.logChecks[0].made }
 
 // Writes reports whether the script has written, by the beginning of its reply.
 func (g *Group) Writes(reply string) bool {
-	if g.logChecks[0].receipt {
+	if g.logChecks[0].onceRecord {
 		reply = reply[AnswerBytes:] // a record has room also if its request is denied
 	}
 	return g.Charges && reply[0] == OutcomeAllowed

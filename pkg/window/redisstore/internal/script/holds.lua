@@ -1,5 +1,5 @@
 -- holds.lua counts what streams hold now, for the policy in flight. take.lua runs it when it
--- meets the first such check, and streams.lua always. It translates inflight.go of package
+-- reads the first such check, and streams.lua always. It translates inflight.go of package
 -- packed, whose comments give the reasons. The same test vectors hold for both, byte by byte.
 --
 -- The format of a log is '>BI7BI4' (kind 165, clock, mark, sum of all costs) and '>c8I6I3' for
@@ -19,8 +19,8 @@ local find, sub = string.find, string.sub
 local most_holds, most_logs = 20000, 192
 local latest = latest_clock / 1000 + 400 * 86400 * 1000 + 1 -- the latest possible end
 
--- own returns the number of a stream's hold, from the given hold on, or nil.
-local function own(bytes, stream, from)
+-- find_hold returns the number of a stream's hold, from the given hold on, or nil.
+local function find_hold(bytes, stream, from)
   local at = find(bytes, stream, 17 * from - 3, true)
   while at and at % 17 ~= 14 do
     at = find(bytes, stream, at + 1, true)
@@ -90,10 +90,10 @@ function holds.whole(s)
     end
     s.expired, sum = s.expired + 1, sum - cost
   end
-  s.own = own(bytes, s.stream, s.expired + 1)
-  if s.own then
+  s.stream_hold = find_hold(bytes, s.stream, s.expired + 1)
+  if s.stream_hold then
     local ends
-    ends, s.cost = read('>I6I3', bytes, 17 * s.own + 5)
+    ends, s.cost = read('>I6I3', bytes, 17 * s.stream_hold + 5)
     if s.cost == 0 then
       s.ended = ends
     end
@@ -131,18 +131,18 @@ local function put(key, s, ends, cost)
     call('PEXPIRE', key, life(ends))
     return
   end
-  local place = s.total
-  while place > s.expired and read('>I6', s.bytes, 17 * place + 5) > ends do
-    place = place - 1
+  local position = s.total
+  while position > s.expired and read('>I6', s.bytes, 17 * position + 5) > ends do
+    position = position - 1
   end
-  write(key, s, sub(s.bytes, 17 * s.expired + 14, 17 * place + 13), hold, sub(s.bytes, 17 * place + 14))
+  write(key, s, sub(s.bytes, 17 * s.expired + 14, 17 * position + 13), hold, sub(s.bytes, 17 * position + 14))
 end
 
 -- cut removes the hold of the stream, or replaces it by a smaller one.
 local function cut(key, s, left)
   s.used = s.used - s.cost + left
-  local smaller = left > 0 and sub(s.bytes, 17 * s.own - 3, 17 * s.own + 10) .. pack('>I3', left) or ''
-  write(key, s, sub(s.bytes, 17 * s.expired + 14, 17 * s.own - 4), smaller, sub(s.bytes, 17 * s.own + 14))
+  local smaller = left > 0 and sub(s.bytes, 17 * s.stream_hold - 3, 17 * s.stream_hold + 10) .. pack('>I3', left) or ''
+  write(key, s, sub(s.bytes, 17 * s.expired + 14, 17 * s.stream_hold - 4), smaller, sub(s.bytes, 17 * s.stream_hold + 14))
   s.cost = left
 end
 
@@ -155,7 +155,7 @@ function holds.finish(key, s, deny)
     cut(key, s, 0)
   elseif deny > 0 and s.ended == 0 and s.total - s.expired < most_holds then
     put(key, s, math.ceil((s.now + deny) / 1000), 0)
-  elseif (own(s.bytes, s.stream, 1) or math.huge) <= s.expired then
+  elseif (find_hold(s.bytes, s.stream, 1) or math.huge) <= s.expired then
     write(key, s, '', '', sub(s.bytes, 17 * s.expired + 14)) -- it must not come back with the clock
   end
   return held

@@ -31,9 +31,9 @@ func AppendKey(b []byte, prefix string, id window.LogID) []byte {
 	return strconv.AppendInt(b, id.Window.Microseconds(), 10)
 }
 
-// appendReceipt appends to the name of a log what names the receipt of a charge. [ParseKeyName] does
+// appendOnceRecord appends to the name of a log what names the idempotency record of a charge. [ParseKeyName] does
 // not take the name for that of a log.
-func appendReceipt(b []byte, id uint64) []byte { return fmt.Appendf(b, ":o%016x", id) }
+func appendOnceRecord(b []byte, id uint64) []byte { return fmt.Appendf(b, ":o%016x", id) }
 
 // ParseKeyName is the reverse of [KeyName] with an empty prefix. It returns false if name is
 // not the name of a log.

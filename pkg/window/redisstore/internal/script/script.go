@@ -29,13 +29,13 @@ var (
 	//go:embed streams.lua
 	streamsText string
 
-	//go:embed receipts.lua
-	receiptsText string
+	//go:embed oncerecords.lua
+	onceRecordsText string
 
 	//go:embed takeback.lua
 	takeBackText string
-	//go:embed keeper.lua
-	keeperText string
+	//go:embed inspect.lua
+	inspectText string
 	//go:embed instances.lua
 	instancesText string
 )
@@ -45,7 +45,7 @@ var (
 	Take      = New(takeScript)
 	TakeBack  = New(takeBackText)
 	Streams   = New(include(streamsText, map[string]string{"holds.lua": holdsText}))
-	Logs      = New(keeperText)
+	Logs      = New(inspectText)
 	Instances = New(instancesText)
 )
 
@@ -65,12 +65,12 @@ type Client interface {
 
 // takeScript is take.lua, with the files that it includes.
 var takeScript = include(takeText, map[string]string{
-	"holds.lua":    holdsText,
-	"look.lua":     lookText,
-	"receipts.lua": receiptsText,
-	"record.lua":   recordText,
-	"rest.lua":     restText,
-	"waits.lua":    waitsText,
+	"holds.lua":       holdsText,
+	"look.lua":        lookText,
+	"oncerecords.lua": onceRecordsText,
+	"record.lua":      recordText,
+	"rest.lua":        restText,
+	"waits.lua":       waitsText,
 })
 
 // include replaces each line "-- include NAME" of a script by the file of that name. Every

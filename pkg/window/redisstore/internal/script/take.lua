@@ -28,7 +28,7 @@
 --           charged.
 -- ARGV[3]   what the names begin with under which holds.lua keeps in which logs a stream
 --           holds something; missing: it does not
--- A check of unit 7 is about the receipt of the next check: see receipts.lua. Its key is the receipt.
+-- A check of unit 7 is about the idempotency record of the next check: see oncerecords.lua. Its key is the idempotency record.
 -- The checks of a group that are recorded whatever the group decides come first,
 -- refunds before always. Several groups may follow each other. The script decides
 -- them in order, as if each had come alone.
@@ -37,7 +37,7 @@
 --   outcome    0 denied, 1 allowed, 2 never, 3 not judged. +4 if the value under the
 --              key was not a log and was removed. +8 if the check is denied, or
 --              nothing remains, and the answer may count hits that are taken back. +16 if
---              a part of the cost was not recorded, because the debt is at most one limit
+--              a part of the cost was not recorded, because a log holds twice its limit at most
 --   remaining  hits. For a group that was not judged: 0 if it came after its deadline,
 --              1 if it was put off because too many full rings must move for it
 --   retry      microseconds until the cost has room. If a check in flight has room: 1 if its
@@ -74,7 +74,7 @@ local clock = time[1] * 1000000 + time[2]
 local latest_clock = math.min(clock + 86400000000, 2 ^ 52)
 -- The most slots for which a ring has room, unless its check needs more. A longer one would stop
 -- Redis while it is copied. It is 20,000, and two for each of 10,000 parts of the window and the
--- time ahead because of debt, and a quarter more.
+-- time ahead because of charges over the limit, and a quarter more.
 local most_slots = 50006
 
 -- search finds a slot in O(log n) steps, if the header does not have it. With edge, it
@@ -101,8 +101,8 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
       elseif i < copies - skip then
         at = 42 + 9 * (skip + i)
       else
-        local place = 131 + 9 * ((head + i) % capacity)
-        from, at = redis.call('GETRANGE', key, string.format('%d', place), string.format('%d', place + 8)), 1
+        local position = 131 + 9 * ((head + i) % capacity)
+        from, at = redis.call('GETRANGE', key, string.format('%d', position), string.format('%d', position + 8)), 1
         if #from < 9 then
           return nil
         end
@@ -148,17 +148,17 @@ local n = #keys
 local replies = n ~= 1 and {}
 
 -- Leave out the groups that come after their deadline, which is rare. The loop below sees
--- only the others. places are the numbers of their checks in KEYS.
-local places
+-- only the others. positions are the numbers of their checks in KEYS.
+local positions
 local soonest = read('>I7', args)
 if clock > soonest and soonest > 0 then
   local late = pack('>BI4I7I7I7', 3, 0, 0, 0, 0)
   local left, group, deadline = {}, 1, read('>I7', ARGV[2])
-  keys, places, replies = {}, {}, {}
+  keys, positions, replies = {}, {}, {}
   for i = 1, n do
     local check = string.sub(args, 33 * i - 25, 33 * i + 7)
     if deadline == 0 or clock <= deadline then
-      left[#left + 1], keys[#keys + 1], places[#places + 1] = check, KEYS[i], i
+      left[#left + 1], keys[#keys + 1], positions[#positions + 1] = check, KEYS[i], i
     else
       replies[i] = late
     end
@@ -198,8 +198,8 @@ local moved, most_moved = 0, 262144
 -- decides); made, whether the check holds something since now.
 local muldiv, fills, weigh, falls
 local run -- of rings that are written
-local holds, receipts
-local receipt_of -- the states of receipts, by the check whose charge they are about
+local holds, once_records
+local once_record_of -- the states of idempotency records, by the check whose charge they are about
 
 -- A single check is judged, charged and answered in one pass. A group of several checks
 -- takes two passes: forwards to judge, then backwards to settle, which is to charge and
@@ -272,10 +272,10 @@ while i <= n do
       end
       policy, header = holds, '556' -- the header and 32 holds
     elseif unit == 7 then
-      if not receipts then
-        -- include receipts.lua
+      if not once_records then
+        -- include oncerecords.lua
       end
-      policy, header = receipts, '13'
+      policy, header = once_records, '13'
     elseif unit ~= 3 and unit ~= 4 and not (unit == 2 and fills or unit == 5 and falls) then
       -- include waits.lua
     end
@@ -299,8 +299,8 @@ while i <= n do
       used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key, cost)
       corrupt = not used
       if unit == 7 then
-        receipt_of = receipt_of or {}
-        receipt_of[i + 1] = state
+        once_record_of = once_record_of or {}
+        once_record_of[i + 1] = state
       end
     end
   elseif size >= 18 then
@@ -376,10 +376,10 @@ while i <= n do
     if state and state.room ~= nil and mode ~= 4 then
       room = state.room
     end
-    local receipt = receipt_of and receipt_of[i]
-    if receipt then
-      receipt.room_for_it = room
-      room = room or receipt.covers
+    local once_record = once_record_of and once_record_of[i]
+    if once_record then
+      once_record.room_for_it = room
+      room = room or once_record.covers
     end
     if mode == 0 then
       denied = denied or not room
@@ -424,8 +424,8 @@ while i <= n do
     grows = full_rings and full_rings[i] and moved < most_moved
   elseif mode < 3 then
     if settling and room and not denied and (any_room or not any) then
-      local receipt = receipt_of and receipt_of[i]
-      charge = receipt and receipt.covers and 0 or cost
+      local once_record = once_record_of and once_record_of[i]
+      charge = once_record and once_record.covers and 0 or cost
     end
   elseif settling then
     -- It was recorded when it was judged.
@@ -433,7 +433,7 @@ while i <= n do
     if policy then
       charge = cost
     else
-      -- The debt is at most one limit, and a value holds 2^32-1 hits. A bucket's has room for both.
+      -- A log holds twice its limit at most, and a value 2^32-1 hits. A bucket's has room for both.
       local held = unit == 5 and major or unit == 2 and -2 ^ 32 or used
       charge = math.max(math.min(cost, 2 * limit - used, 4294967295 - held), 0)
       if cut or charge < cost then
@@ -490,7 +490,7 @@ while i <= n do
     used = used + charge
     if charge > 0 then
       if kept >= 10000 and kept >= most then
-        step = math.max(step, math.ceil(window / 10000 / unit) * unit) -- because of debt, or of finer times before
+        step = math.max(step, math.ceil(window / 10000 / unit) * unit) -- because of charges over the limit, or of finer times before
       end
       local up = now + ahead + step - 1
       local t = (up - up % step) / unit
@@ -572,8 +572,8 @@ while i <= n do
         -- written behind its end.
         corrupt = call('SETRANGE', key, '0', header .. fresh) ~= 131 + 9 * capacity
         if need > kept and not corrupt then
-          local place = 131 + 9 * ((head + kept - 1) % capacity)
-          call('SETRANGE', key, string.format('%d', place), string.sub(bytes, 19, 27))
+          local position = 131 + 9 * ((head + kept - 1) % capacity)
+          call('SETRANGE', key, string.format('%d', position), string.sub(bytes, 19, 27))
         end
         if life and not corrupt then
           call('PEXPIRE', key, life)
@@ -626,7 +626,7 @@ while i <= n do
     if not replies then
       return reply .. pack('>I7', clock)
     end
-    replies[places and places[i] or i] = reply
+    replies[positions and positions[i] or i] = reply
   elseif settling and not corrupt then
     -- Answer as the log is now. Waits count from the server's clock. If that was set back,
     -- they include the time to catch up.
@@ -684,7 +684,7 @@ while i <= n do
       if not replies then
         return pack('>BI4I7I7I7I7', outcome, remaining, retry, unit_after, reset, clock)
       end
-      replies[places and places[i] or i] = pack('>BI4I7I7I7', outcome, remaining, retry, unit_after, reset)
+      replies[positions and positions[i] or i] = pack('>BI4I7I7I7', outcome, remaining, retry, unit_after, reset)
     end
   end
 

@@ -1,5 +1,5 @@
 -- waits.lua has the arithmetic of token buckets and sliding counters. take.lua runs it when it
--- meets the first such check.
+-- reads the first such check.
 
 -- muldiv returns floor(a * b / d) and the remainder. It is exact for whole numbers below
 -- 2^45, whose product is too large for a number of Lua.

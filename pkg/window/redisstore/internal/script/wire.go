@@ -60,7 +60,7 @@ func AppendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []b
 	b = appendUint48(b, uint64(c.Limit.Window.Microseconds()))
 	b = appendUint48(b, step)
 	b = binary.BigEndian.AppendUint32(b, uint32(c.Limit.Hits))
-	// No log holds more than 2^32-1 hits, and no bucket more than that and a debt of as many.
+	// No log holds more than 2^32-1 hits, and no bucket more than that and as many below zero.
 	// So all higher costs have the same answer.
 	cost := min(c.Cost, 1<<33)
 	b = append(b, byte(cost>>32))
@@ -146,18 +146,18 @@ func decode(answer string, inFlight bool) (a answered, err error) {
 	return a, nil
 }
 
-// appendReceiptCheck appends what receipts.lua needs for the receipt of a check.
-func appendReceiptCheck(b []byte, c *window.Check) []byte {
+// appendOnceRecordCheck appends what oncerecords.lua needs for the idempotency record of a check.
+func appendOnceRecordCheck(b []byte, c *window.Check) []byte {
 	of := window.Check{Mode: window.Observe, Cost: c.Cost}
-	of.Limit = window.Limit{Policy: receipts, Window: c.Once.For}
+	of.Limit = window.Limit{Policy: onceRecords, Window: c.Once.For}
 	at := len(b)
 	b = AppendCheck(b, &of, 0, 0, 0)
 	binary.BigEndian.PutUint32(b[at+CheckBytes-8:], uint32(c.Once.Repeats))
 	return b
 }
 
-// receipts is what the script takes for the policy of a receipt.
-const receipts = window.InFlight + 1
+// idempotency records is what the script takes for the policy of an idempotency record.
+const onceRecords = window.InFlight + 1
 
 // Skipped says why the script has neither judged nor charged a group.
 type Skipped byte
@@ -207,7 +207,7 @@ func ReadTaken(reply string, cost uint64) (taken uint64, reset time.Duration, er
 	return taken, time.Duration(micros) * time.Microsecond, nil
 }
 
-// ReadLogs reads the reply of keeper.lua to a call with so many keys: the server's clock in
+// ReadLogs reads the reply of inspect.lua to a call with so many keys: the server's clock in
 // microseconds, and the bytes of the logs.
 func ReadLogs(reply any, keys int) (clock int64, logs []string, err error) {
 	parts, ok := reply.([]any)

@@ -11,29 +11,29 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
-// A meeting is how requests of a party meet a rule: the names of the party's logs, as far as they are
+// A ruleMatch is how a rule applies to a subject: the names of the subject's logs, as far as they are
 // known.
-type meeting struct {
+type ruleMatch struct {
 	// parts are those of the name, by the levels of the path, and subject is that of a subject in no
 	// level. Zero: it can be any that the rule takes.
 	parts   []descriptors.Part
 	subject descriptors.Part
 	// open is true if the name of the log has a value that is not known.
 	open bool
-	// place is the level of the party in the path, whose value is in the log's name. It is -1
-	// if the party is in no level.
-	place int
-	// holder is true if the party is the rule's subject, whose value is in the log's name.
+	// level is the subject's level in the path, whose value is in the log's name. It is -1
+	// if the subject is in no level.
+	level int
+	// holder is true if it is the rule's subject, whose value is in the log's name.
 	holder bool
 }
 
-// meet returns how requests of the party meet a rule. It reports false if they do not.
-func (p *Account) meet(rule *rules.Rule) (m meeting, ok bool) {
-	m = meeting{place: -1, parts: make([]descriptors.Part, len(rule.Path))}
+// match returns how a rule applies to the subject. It reports false if it does not.
+func (p *Account) match(rule *rules.Rule) (m ruleMatch, ok bool) {
+	m = ruleMatch{level: -1, parts: make([]descriptors.Part, len(rule.Path))}
 	if p.log != "" || p.ByAddress {
-		ok = p.meetSubject(rule, &m)
+		ok = p.matchSubject(rule, &m)
 	} else {
-		ok = p.meetAddress(rule, &m)
+		ok = p.matchAddress(rule, &m)
 	}
 	for _, level := range rule.Parts() {
 		part := &m.parts[level.Level]
@@ -47,7 +47,7 @@ func (p *Account) meet(rule *rules.Rule) (m meeting, ok bool) {
 }
 
 // name returns the name of the log, in which a part that is not known is empty.
-func (m *meeting) name(rule *rules.Rule) (name descriptors.Name) {
+func (m *ruleMatch) name(rule *rules.Rule) (name descriptors.Name) {
 	if rule.HasSubject() && rule.SubjectAt() < 0 {
 		name.Identity = append(name.Identity, m.subject)
 	}
@@ -57,8 +57,8 @@ func (m *meeting) name(rule *rules.Rule) (name descriptors.Name) {
 	return name
 }
 
-// meetSubject is meet for a subject, and for an unknown API key.
-func (p *Account) meetSubject(rule *rules.Rule, m *meeting) bool {
+// matchSubject is match for a subject, and for an unknown API key.
+func (p *Account) matchSubject(rule *rules.Rule, m *ruleMatch) bool {
 	if !rule.HasSubject() {
 		return false
 	}
@@ -83,7 +83,7 @@ func (p *Account) meetSubject(rule *rules.Rule, m *meeting) bool {
 	}
 	switch n := rule.Path[at]; {
 	case rule.Shares(at):
-		return false // it is not a log of the party alone
+		return false // it is not a log of the subject alone
 	case !n.Open() && secret:
 		return p.hasFixedKey(n.Value)
 	case !n.Open():
@@ -91,11 +91,11 @@ func (p *Account) meetSubject(rule *rules.Rule, m *meeting) bool {
 	case n.Pattern && !secret && !descriptors.Fits(n.Value, value):
 		return false
 	}
-	m.parts[at].Text, m.place, m.holder = p.log, at, !p.ByAddress
+	m.parts[at].Text, m.level, m.holder = p.log, at, !p.ByAddress
 	return true
 }
 
-// hasFixedKey reports whether the API key with a fingerprint in a rule is the party's.
+// hasFixedKey reports whether the API key with a fingerprint in a rule is the subject's.
 func (p *Account) hasFixedKey(fingerprint string) bool {
 	if p.query.Digest != "" && strings.Contains(fingerprint, p.query.Digest) {
 		p.answers[tier.FingerprintDigest(fingerprint)] = p.answers[p.secret]
@@ -112,8 +112,8 @@ func (p *Account) hasFixedKey(fingerprint string) bool {
 	return true
 }
 
-// meetAddress is meet for an address or a network.
-func (p *Account) meetAddress(rule *rules.Rule, m *meeting) bool {
+// matchAddress is match for an address or a network.
+func (p *Account) matchAddress(rule *rules.Rule, m *ruleMatch) bool {
 	inPath := false
 	for i, n := range rule.Path {
 		if !rules.IsAddressKey(n.Key) || rule.Shares(i) {
@@ -128,12 +128,12 @@ func (p *Account) meetAddress(rule *rules.Rule, m *meeting) bool {
 			if n.Pattern && !descriptors.Fits(n.Value, p.address()) {
 				return false
 			}
-			m.parts[i].Text, m.place = p.address(), i
+			m.parts[i].Text, m.level = p.address(), i
 			if rule.IsSubject(i) {
 				m.parts[i].Text = "id." + p.address()
 			}
 		default:
-			m.place = i // of which network is not known
+			m.level = i // of which network is not known
 		}
 		inPath = true
 	}
@@ -148,7 +148,7 @@ func (p *Account) meetAddress(rule *rules.Rule, m *meeting) bool {
 	case at >= 0 && (!p.rules.SharesUnknown() || !p.rules.Secrets().Is(rule.Subject) || !rule.Path[at].Open() || rule.Shares(at)):
 		return false
 	case at >= 0:
-		m.parts[at].Text, m.place = "addr."+p.address(), at
+		m.parts[at].Text, m.level = "addr."+p.address(), at
 	}
 	m.subject.Text, m.holder = "addr."+p.address(), true
 	return true
@@ -170,7 +170,7 @@ func (p *Account) search() []inspect.Match {
 		byTag = byTag || !p.ByAddress && p.query.Overridden != nil && p.query.Overridden(domain)
 	}
 	for _, r := range p.rules.All() {
-		m, ok := p.meet(r)
+		m, ok := p.match(r)
 		switch {
 		case !ok || p.ByAddress:
 		case p.log == "" && (m.holder || m.open || !p.query.Address.IsSingleIP()):
@@ -179,7 +179,7 @@ func (p *Account) search() []inspect.Match {
 		case m.holder:
 			byTag = true
 		case len(all) < maxSearches:
-			// The party is a fixed value of the path, which is not in the tag.
+			// The subject is a fixed value of the path, which is not in the tag.
 			all = append(all, inspect.Match{Contains: ":" + string(r.ID()) + ":"})
 		}
 	}
@@ -221,7 +221,7 @@ func addressText(a netip.Prefix) string {
 	return a.String()
 }
 
-// overlaps reports whether the address or network of a log has an address of the party.
+// overlaps reports whether the address or network of a log has an address of the subject.
 func (p *Account) overlaps(text string) bool {
 	other, ok := rules.ParseAddress(text)
 	return ok && p.query.Address.Overlaps(other)

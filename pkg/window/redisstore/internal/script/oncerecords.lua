@@ -1,25 +1,25 @@
--- receipts.lua keeps receipts: what take.lua remembers of a charge, so that a repeat is not charged.
--- It is a part of take.lua, and sets receipts: functions that take.lua calls for a check of unit 7,
+-- oncerecords.lua keeps idempotency records: what take.lua remembers of a charge, so that a repeat is not charged.
+-- It is a part of take.lua, and sets once_records: functions that take.lua calls for a check of unit 7,
 -- which comes directly before the check whose charge it is about. It has mode 2, so it is recorded
 -- if the group is allowed, and denies nothing. Its fields mean:
---   window  how long a receipt lives, in microseconds
+--   window  how long an idempotency record lives, in microseconds
 --   cost    of the other check
 --   most    how many repeats one charge covers
 -- Its answer says under remaining: 1 if the other check is a repeat, 0 otherwise.
 --
 -- The format of a value is '>BI7I4B': kind 168; the end in microseconds; the cost; the repeats that
--- were let in. A state also says: covers, the other check is a repeat; stays, no other receipt may
--- take its place; room_for_it, whether the other check had room without being a repeat.
-receipts = {}
+-- were let in. A state also says: covers, the other check is a repeat; stays, no other idempotency record may
+-- replace it; room_for_it, whether the other check had room without being a repeat.
+once_records = {}
 
-function receipts.look(bytes, _, window, _, _, most, _, _, _, cost)
+function once_records.look(bytes, _, window, _, _, most, _, _, _, cost)
   local s = {room = true, stays = false, life = window, cost = cost, ends = 0, repeats = 0}
   if bytes ~= '' then
     local kind
     if #bytes == 13 then
       kind, s.ends, s.held, s.repeats = read('>BI7I4B', bytes)
     end
-    if kind ~= 168 or s.ends > latest_clock + 86400000000 then -- a receipt lives for a day at most
+    if kind ~= 168 or s.ends > latest_clock + 86400000000 then -- an idempotency record lives for a day at most
       return nil
     end
     s.stays = clock < s.ends
@@ -28,15 +28,15 @@ function receipts.look(bytes, _, window, _, _, most, _, _, _, cost)
   return 0, 0, s
 end
 
-function receipts.charge(key, s)
+function once_records.charge(key, s)
   if s.covers then
     call('SETRANGE', key, '12', string.char(s.repeats + 1))
   elseif s.room_for_it and not s.stays then
-    -- Redis keeps a second more than the receipt says.
+    -- Redis keeps a second more than the idempotency record says.
     call('SET', key, pack('>BI7I4B', 168, clock + s.life, s.cost, 0), 'PX', math.ceil(s.life / 1000) + 1000)
   end
 end
 
-function receipts.rest(s)
+function once_records.rest(s)
   return s.covers and 1 or 0, 0, 0
 end

@@ -15,10 +15,10 @@ import (
 var _ inspect.Inspector = (*Store)(nil)
 
 const (
-	// listPiece is the effort of a list under one lock: about 256 logs.
-	listPiece = 256 * (logEffort + bucketEffort)
-	// listPieces is the most pieces of one call of List.
-	listPieces = 128
+	// listChunk is the effort of a list under one lock: about 256 logs.
+	listChunk = 256 * (logEffort + bucketEffort)
+	// listChunks is the most chunks of one call of List.
+	listChunks = 128
 	// listIDs is how many ids end a call of List.
 	listIDs = 1000
 )
@@ -86,17 +86,17 @@ func (s *Store) List(ctx context.Context, m inspect.Match, cursor string) (ids [
 	if err != nil {
 		return nil, "", err
 	}
-	for range listPieces {
+	for range listChunks {
 		if err := ctx.Err(); err != nil {
 			return nil, "", fmt.Errorf("memstore: %w", err)
 		}
 		sh := &s.shards[at.shard]
 		sh.mu.Lock()
 		var done bool
-		ids, at.place, done = sh.list(ids, m, at.place, listPiece)
+		ids, at.position, done = sh.list(ids, m, at.position, listChunk)
 		sh.mu.Unlock()
 		if done {
-			if at.shard, at.place = at.shard+1, 0; at.shard == len(s.shards) {
+			if at.shard, at.position = at.shard+1, 0; at.shard == len(s.shards) {
 				return ids, "", nil
 			}
 		}
@@ -108,30 +108,30 @@ func (s *Store) List(ctx context.Context, m inspect.Match, cursor string) (ids [
 	return ids, at.String(), nil
 }
 
-// A place is where a list has come to: a shard, and the place in it.
-type place struct {
-	shard int
-	place uint32 // reversed hash of the next log
+// A position is where a list has come to: a shard, and the position in it.
+type position struct {
+	shard    int
+	position uint32 // reversed hash of the next log
 }
 
-func (p place) String() string {
-	return strconv.FormatUint(uint64(p.shard)<<32|uint64(p.place), 16)
+func (p position) String() string {
+	return strconv.FormatUint(uint64(p.shard)<<32|uint64(p.position), 16)
 }
 
-func (s *Store) parseCursor(cursor string) (place, error) {
+func (s *Store) parseCursor(cursor string) (position, error) {
 	if cursor == "" {
-		return place{}, nil
+		return position{}, nil
 	}
 	n, err := strconv.ParseUint(cursor, 16, 64)
-	p := place{shard: int(n >> 32), place: uint32(n)}
+	p := position{shard: int(n >> 32), position: uint32(n)}
 	if err != nil || p.shard >= len(s.shards) {
-		return place{}, fmt.Errorf("memstore: %w", inspect.ErrCursor)
+		return position{}, fmt.Errorf("memstore: %w", inspect.ErrCursor)
 	}
 	return p, nil
 }
 
-// list appends the ids of matching logs from a place on, until the effort is spent. It
-// returns the next place, or done after the last log.
+// list appends the ids of matching logs from a position on, until the effort is spent. It
+// returns the next position, or done after the last log.
 //
 // The order is that of the reversed hashes. A bucket holds all logs whose hashes end in the
 // same bits, so reversed they are neighbours. When buckets split or merge, the order stays.
@@ -142,7 +142,7 @@ func (t *table) list(ids []window.LogID, m inspect.Match, from uint32, effort in
 		effort -= bucketEffort
 		for l := *t.at(hash); l != nil; l = l.next {
 			effort -= logEffort
-			if bits.Reverse32(l.hash) >= from && !l.ofStream() && !l.ofReceipt() && m.Matches(l.key) {
+			if bits.Reverse32(l.hash) >= from && !l.ofStream() && !l.ofOnceRecord() && m.Matches(l.key) {
 				ids = append(ids, l.id())
 			}
 		}

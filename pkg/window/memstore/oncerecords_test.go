@@ -18,8 +18,8 @@ func attempt(key string, id, hits uint64) window.Check {
 	}
 }
 
-// TestReceiptsAreSwept: a receipt lives exactly as long as it says, and is dropped then.
-func TestReceiptsAreSwept(t *testing.T) {
+// TestOnceRecordsAreSwept: an idempotency record lives exactly as long as it says, and is dropped then.
+func TestOnceRecordsAreSwept(t *testing.T) {
 	s, now := testStore(t)
 	*now = time.Minute
 	take(t, s, attempt("k", 1, 5))
@@ -36,9 +36,9 @@ func TestReceiptsAreSwept(t *testing.T) {
 	}
 }
 
-// TestReceiptsOfTwoLimits: two limits of one key have receipts of their own, and a list and a reset
+// TestOnceRecordsOfTwoLimits: two limits of one key have idempotency records of their own, and a list and a reset
 // see none of them.
-func TestReceiptsOfTwoLimits(t *testing.T) {
+func TestOnceRecordsOfTwoLimits(t *testing.T) {
 	s, _ := testStore(t)
 	short, long := attempt("k", 1, 5), attempt("k", 1, 50)
 	short.Limit.Window = time.Minute
@@ -61,9 +61,9 @@ func TestReceiptsOfTwoLimits(t *testing.T) {
 	verify(t, s)
 }
 
-// TestReceiptsAreBounded makes ever new receipts. Receipts make room for more, and no log that
+// TestOnceRecordsAreBounded makes ever new idempotency records. Idempotency records make room for more, and no log that
 // counts is lost for them.
-func TestReceiptsAreBounded(t *testing.T) {
+func TestOnceRecordsAreBounded(t *testing.T) {
 	s, _ := boundedStore(t, 64*4000)
 	for i := range 100 { // logs with room, which a flood of logs would evict
 		take(t, s, check(fmt.Sprint("log", i), 5, 3))
@@ -90,20 +90,20 @@ func TestReceiptsAreBounded(t *testing.T) {
 	}
 }
 
-// TestNoRoomForAReceipt: if all logs limit, a charge that would need a receipt is refused, and
+// TestNoRoomForAnOnceRecord: if all logs limit, a charge that would need an idempotency record is refused, and
 // charges nothing. A repeat needs no room.
-func TestNoRoomForAReceipt(t *testing.T) {
+func TestNoRoomForAnOnceRecord(t *testing.T) {
 	s, _ := boundedStore(t, roomFor(4))
 	c := attempt("k", 1, 9)
 	take(t, s, c)
 	take(t, s, check("a", 1, 1))
-	take(t, s, check("b", 1, 1)) // now it is full: two limit, and a log and its receipt
+	take(t, s, check("b", 1, 1)) // now it is full: two limit, and a log and its idempotency record
 	if d := take(t, s, c); !d[0].Repeated || d[0].Remaining != 8 {
 		t.Errorf("a repeat in a full store: %+v", d[0])
 	}
 	c.Limit.Hits = 1 // the log limits too
 	take(t, s, func() window.Check { c := c; c.Once.ID = 0; c.Cost = 0; return c }())
-	take(t, s, check("c", 1, 1)) // in place of the receipt
+	take(t, s, check("c", 1, 1)) // in place of the idempotency record
 	other := attempt("c2", 1, 1)
 	var d [1]window.Decision
 	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{other}, d[:]); !errors.Is(err, ErrFull) {
@@ -116,8 +116,8 @@ func TestNoRoomForAReceipt(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfReceipts: a store that was loaded knows the receipts, with their ends and repeats.
-func TestSnapshotOfReceipts(t *testing.T) {
+// TestSnapshotOfOnceRecords: a store that was loaded knows the idempotency records, with their ends and repeats.
+func TestSnapshotOfOnceRecords(t *testing.T) {
 	s, now := testStore(t)
 	*now = time.Hour
 	c := attempt("k", 1, 5)

@@ -1,4 +1,4 @@
--- keeper.lua reads logs for an operator, or removes them.
+-- inspect.lua reads logs for an operator, or removes them.
 --
 -- KEYS[i]   a log, as in take.lua. All keys are on one slot.
 -- ARGV[1]   the most bytes to return of each log

@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/windowtest/inspecttest"
 )
 
-func TestKeeper(t *testing.T) {
+func TestInspector(t *testing.T) {
 	inspecttest.Run(t, func(t *testing.T) windowtest.Harness {
 		var now atomic.Int64
 		s := New(Options{

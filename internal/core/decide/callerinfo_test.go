@@ -9,9 +9,9 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
-// TestParty checks whom a denial is of. Only values of entries that the rules name are shown, and
+// TestCallerInfo checks whom a denial is of. Only values of entries that the rules name are shown, and
 // request ids only if they are UUIDs.
-func TestParty(t *testing.T) {
+func TestCallerInfo(t *testing.T) {
 	const known, stranger, uuid = "acme-key", "stranger-key-1", "3f1C6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10"
 	rs := testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t), EachUnknownKey: true})
 	rule := func(name string) *rules.Rule {

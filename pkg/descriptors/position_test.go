@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-func TestMeetIsWhatFitsBoth(t *testing.T) {
+func TestIntersectIsWhatFitsBoth(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		a, b := randomText(r, "ab*")+randomText(r, "ab*"), randomText(r, "ab*")+randomText(r, "ab*")
-		all, complete := Meet(a, b, 10_000)
+		all, complete := Intersect(a, b, 10_000)
 		if !complete {
 			t.Fatalf("%q and %q: not complete", a, b)
 		}
@@ -30,14 +30,14 @@ func TestMeetIsWhatFitsBoth(t *testing.T) {
 	}
 }
 
-func TestMeetIsBounded(t *testing.T) {
+func TestIntersectIsBounded(t *testing.T) {
 	a := strings.Repeat("*a", 40)
-	if all, complete := Meet(a, a+"*", 100); complete || len(all) > 100 {
+	if all, complete := Intersect(a, a+"*", 100); complete || len(all) > 100 {
 		t.Errorf("%d patterns, complete %v", len(all), complete)
 	}
 }
 
-func TestPlacesAreWhereMatchGoes(t *testing.T) {
+func TestPositionsAreWhereMatchGoes(t *testing.T) {
 	tree := new(Tree[string])
 	for rule, path := range map[string][]Node{
 		"value": {{Key: "a", Value: "x"}}, "alone": {{Key: "a", AnyValue: true}}, "deep": {{Key: "a", Value: "x*", Pattern: true}, {Key: "b", AnyValue: true}},
@@ -61,7 +61,7 @@ func TestPlacesAreWhereMatchGoes(t *testing.T) {
 	if !slices.Equal(below, want) {
 		t.Errorf("below the top: %v, want %v", below, want)
 	}
-	if below := (Place[string]{}).Next(Entry{"a", "x"}).Below(); below != nil {
+	if below := (Position[string]{}).Next(Entry{"a", "x"}).Below(); below != nil {
 		t.Errorf("below no place: %v", below)
 	}
 }
