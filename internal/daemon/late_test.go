@@ -84,7 +84,7 @@ func (l *lateCase) verdict(key, value string) *decide.Verdict {
 // their deadline, so Redis charges none of them.
 func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late func(int) bool, lost bool) {
 	l.t.Helper()
-	exact, local, degraded, held := 0, 0, 0, 0
+	exact, local, degraded, delayed := 0, 0, 0, 0
 	for i := 1; i <= lateCalls; i++ {
 		holds := late(i)
 		if holds {
@@ -102,7 +102,7 @@ func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late f
 		case v.Degraded:
 			degraded++
 			if holds { // it may be denied from memory, and a node of a Cluster may have no proxy
-				held++
+				delayed++
 			}
 			if v.Allowed {
 				local++
@@ -111,10 +111,10 @@ func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late f
 			exact++
 		}
 	}
-	l.late += held
+	l.late += delayed
 	slow := degraded // answers of Redis that it may have charged
 	if lost {
-		slow -= held
+		slow -= delayed
 	}
 	if exact > lateLimit || exact < min(lateLimit, lateCalls-degraded)-slow {
 		l.t.Errorf("%s: Redis allowed %d calls, and the share %d of %d; want %d of Redis, or up to %d less", name, exact, local, degraded, lateLimit, slow)

@@ -105,9 +105,9 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-// TestPolicyThatIsNotTold has a user who may not read the policy. The log has one warning,
+// TestUnknownPolicy has a user who may not read the policy. The log has one warning,
 // which says what to grant, and the store decides.
-func TestPolicyThatIsNotTold(t *testing.T) {
+func TestUnknownPolicy(t *testing.T) {
 	server := servers.StartRedis(t, "--user", "rls", "on", ">pw", "~*", "&*", "+@all", "-info")
 	o := open(t, redisSettings(t, "redis://rls:pw@"+server.Addr()))
 	o.takes("k", 9)

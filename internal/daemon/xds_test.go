@@ -223,9 +223,9 @@ func TestXDSServerRestarts(t *testing.T) {
 	r.waitLog("the xDS server sent the same rules again")
 }
 
-// TestXDSServerAwayAtStart: the ports stay closed until there are
+// TestXDSServerUnavailableAtStart: the ports stay closed until there are
 // rules, and the end of the process ends the wait. Without it calls fail until then.
-func TestXDSServerAwayAtStart(t *testing.T) {
+func TestXDSServerUnavailableAtStart(t *testing.T) {
 	m := servers.StartXDS(t)
 	m.Stop()
 	s := fromXDS(t, m.Address())

@@ -189,7 +189,7 @@ var promises = map[string]string{
 	"Two customers never share a limit per key.":      "FuzzKey",
 	"Envoy gets an answer in time.":                   "TestAStall TestRedisStalls TestRedisUnreachable TestRedisRestarts TestBreaker TestStoreOnError TestInstances TestQuotasFollowTheNumber TestRegionCutOff TestGlobalStoreSlow",
 	"Known customers keep their tier":                 "TestSourceFaults TestManyCustomersAtOnce",
-	"The last good rules stay active":                 "TestXDSServerRestarts TestXDSServerAwayAtStart",
+	"The last good rules stay active":                 "TestXDSServerRestarts TestXDSServerUnavailableAtStart",
 	"A restart loses no call.":                        "TestSIGTERMLetsCallsFinish TestSIGTERMAnswersDuringTheDelay TestRestartsUnderLoad",
 	"A tier change takes effect at the next request":  "TestATierChangeCountsAtTheNextRequest TestChangesAreTold TestHistoryIsKept",
 	"A wrong file changes nothing.":                   "TestReloadUnderLoad TestABadStart TestEveryProblemAtOnce TestRulesOfAnXDSServer TestUpdatesUnderLoad",

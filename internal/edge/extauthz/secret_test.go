@@ -31,7 +31,7 @@ import (
 // and logs for them.
 func TestNoKeyAnywhere(t *testing.T) {
 	for _, key := range []string{acmeKey, hobbyKey, goneKey, "planted-unknown-key"} {
-		for _, places := range [][]string{
+		for _, positions := range [][]string{
 			{"x-api-key: " + key},
 			{"x-api-key: " + key + " " + key},
 			{"x-api-key: " + key, "x-api-key: " + key},
@@ -54,7 +54,7 @@ func TestNoKeyAnywhere(t *testing.T) {
 					{"domain": "edge", "descriptors": "api_key=" + key + ",x"},
 					{"domain": "edge", "descriptors": "api_key=" + key + ",%" + key},
 				} {
-					noKey(t, key, path, context, places)
+					noKey(t, key, path, context, positions)
 				}
 			}
 		}

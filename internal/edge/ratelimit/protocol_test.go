@@ -178,9 +178,9 @@ func costing(n uint32, in *rlsv3.RateLimitRequest) *rlsv3.RateLimitRequest {
 	return in
 }
 
-// tell returns an answer as text, in lines: the codes, the headers and the metadata. It
+// textOf returns an answer as text, in lines: the codes, the headers and the metadata. It
 // includes a body that is not a problem document.
-func tell(t testing.TB, out *rlsv3.RateLimitResponse) string {
+func textOf(t testing.TB, out *rlsv3.RateLimitResponse) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString(out.GetOverallCode().String())
@@ -493,7 +493,7 @@ ratelimit: "lq";r=0;t=60
 					if out, err := ask(t, service.Service, step.in); err != nil {
 						got = httpText(err)
 					} else {
-						got = tell(t, out)
+						got = textOf(t, out)
 					}
 					if diff := cmp.Diff(step.want, got); diff != "" {
 						t.Errorf("step %d (-want +got):\n%s", i, diff)
@@ -559,7 +559,7 @@ func TestJSONIsTheSame(t *testing.T) {
 		if err := protojson.Unmarshal(w.Body.Bytes(), got); err != nil {
 			t.Fatalf("%d: %v: %s", i, err, w.Body)
 		}
-		if diff := cmp.Diff(tell(t, want), tell(t, got)); diff != "" {
+		if diff := cmp.Diff(textOf(t, want), textOf(t, got)); diff != "" {
 			t.Errorf("%d (-gRPC +HTTP):\n%s", i, diff)
 		}
 		if got := w.Header().Values("content-type"); len(got) != 1 || got[0] != "application/json" {

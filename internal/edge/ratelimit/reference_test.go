@@ -37,11 +37,11 @@ func TestAnswersOfReference(t *testing.T) {
 	free := rules.Rule{Name: "free", Path: []descriptors.Node{{Key: "free", AnyValue: true}}, Terms: rules.Terms{Unlimited: true}}
 	over := rule("", "over", 1, time.Hour)
 	over.Replaces = []string{"free"}
-	told := rule("", "told", 2, 24*time.Hour)
-	told.Metadata = map[string]any{"backend": "a"}
+	withMetadata := rule("", "told", 2, 24*time.Hour)
+	withMetadata.Metadata = map[string]any{"backend": "a"}
 	rs := []rules.Rule{
 		rule("", "plain", 3, time.Minute), rule("A \"name\"/1", "named", 3, 7*24*time.Hour), rule("two\nlines", "lines", 3, time.Second),
-		shadow, own, free, over, told,
+		shadow, own, free, over, withMetadata,
 	}
 	const ok3 = `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"60s"}]}`
 	for name, tt := range map[string]struct {

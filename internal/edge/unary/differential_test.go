@@ -214,7 +214,7 @@ func (a randomRequest) write(w *frameWriter, id uint32) {
 	if a.pad {
 		param.PadLength = 9
 	}
-	fragments := pieces(block, a.split)
+	fragments := split(block, a.split)
 	param.BlockFragment, param.EndHeaders = fragments[0], len(fragments) == 1
 	must(w.fr.WriteHeaders(param))
 	for i, f := range fragments[1:] {
@@ -223,7 +223,7 @@ func (a randomRequest) write(w *frameWriter, id uint32) {
 	if a.end == onHeaders {
 		return
 	}
-	parts := pieces(a.body, a.chunks)
+	parts := split(a.body, a.chunks)
 	for i, part := range parts {
 		end := a.end == onData && i == len(parts)-1
 		if a.pad {
@@ -237,8 +237,8 @@ func (a randomRequest) write(w *frameWriter, id uint32) {
 	}
 }
 
-// pieces cuts b into pieces of these lengths, and one piece of the rest.
-func pieces(b []byte, lengths []int) [][]byte {
+// split cuts b into chunks of these lengths, and one chunk of the rest.
+func split(b []byte, lengths []int) [][]byte {
 	var out [][]byte
 	for _, n := range lengths {
 		n = min(n, len(b))

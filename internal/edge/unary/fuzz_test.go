@@ -61,24 +61,24 @@ func sendInput(t *testing.T, flags byte, b []byte) {
 		go func() { _ = p.tryToSend(func(w *frameWriter) { w.preface() }) }()
 	}
 	synctest.Wait() // until the server has accepted the connection
-	pieces := [][]byte{b}
+	chunks := [][]byte{b}
 	if flags&inParts != 0 {
-		pieces = nil
+		chunks = nil
 		for n := max(7, len(b)/50); len(b) > n; b = b[n:] {
-			pieces = append(pieces, b[:n])
+			chunks = append(chunks, b[:n])
 		}
-		pieces = append(pieces, b)
+		chunks = append(chunks, b)
 	}
 	stopped := make(chan struct{})
 	if flags&draining == 0 {
 		close(stopped)
 	}
-	for i, piece := range pieces {
-		if flags&draining != 0 && i == len(pieces)/2 {
+	for i, chunk := range chunks {
+		if flags&draining != 0 && i == len(chunks)/2 {
 			go func() { s.GracefulStop(); close(stopped) }()
 		}
 		sent := make(chan error, 1)
-		go func() { sent <- p.tryToSend(func(w *frameWriter) { w.Write(piece) }) }()
+		go func() { sent <- p.tryToSend(func(w *frameWriter) { w.Write(chunk) }) }()
 		synctest.Wait()
 		if flags&slowly != 0 {
 			time.Sleep(time.Second)
@@ -86,7 +86,7 @@ func sendInput(t *testing.T, flags byte, b []byte) {
 		select {
 		case err := <-sent:
 			if err != nil {
-				pieces = nil // the server has closed the connection
+				chunks = nil // the server has closed the connection
 			}
 		case <-time.After(time.Minute):
 			// The server may stop reading only if the client does not read.
@@ -94,20 +94,20 @@ func sendInput(t *testing.T, flags byte, b []byte) {
 				t.Errorf("the server does not read: %v", p.describe())
 			}
 		}
-		if pieces == nil {
+		if chunks == nil {
 			break
 		}
 	}
 	synctest.Wait()
 	p.close()
 	s.openGate()
-	if flags&draining != 0 && len(pieces) == 0 {
+	if flags&draining != 0 && len(chunks) == 0 {
 		go func() { s.GracefulStop() }()
 	}
 	select {
 	case <-stopped:
 	case <-time.After(time.Minute):
-		if flags&draining != 0 && pieces != nil {
+		if flags&draining != 0 && chunks != nil {
 			t.Errorf("the server does not stop: %v", p.describe())
 		}
 	}

@@ -963,7 +963,7 @@ func TestBodiesAreReleased(t *testing.T) {
 	const (
 		calls = 40
 		body  = 256 << 10
-		piece = 16 << 10
+		chunk = 16 << 10
 	)
 	withAttacker(t, unary.Options{MaxMessageBytes: 2 * body}, onlyReading, func(t *testing.T, s *attackTest) {
 		p := s.attacker
@@ -978,7 +978,7 @@ func TestBodiesAreReleased(t *testing.T) {
 		for range calls {
 			p.send(func(w *frameWriter) { w.headers(p.next, false, request("Bulk")) })
 			for b := whole; len(b) > 0; {
-				n := min(piece, len(b))
+				n := min(chunk, len(b))
 				p.send(func(w *frameWriter) { w.data(p.next, n == len(b), b[:n]) })
 				b = b[n:]
 				synctest.Wait() // until the server has given windows back

@@ -59,8 +59,8 @@ func TestMistaken(t *testing.T) {
 	}
 }
 
-// TestSecretAtAnotherPlace has URLs with a password in variables that expect another text.
-func TestSecretAtAnotherPlace(t *testing.T) {
+// TestSecretInAnotherVariable has URLs with a password in variables that expect another text.
+func TestSecretInAnotherVariable(t *testing.T) {
 	const url = "redis://user:tr0ub4dor&3@h:1"
 	for _, name := range []string{"REDIS_SOCKET_TYPE", "REDIS_TYPE", "BACKEND_TYPE", "REDIS_POOL_SIZE", "REDIS_TLS", "REDIS_TIMEOUT", "NEAR_LIMIT_RATIO", "LOG_LEVEL", "HOST", "STATSD_HOST"} {
 		checkReading(t, "tr0ub4dor", in(t, name+"="+url, "USE_STATSD=true")...)

@@ -16,14 +16,14 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// environmentOf reads a file of testdata/environments and fills in its places.
-func environmentOf(t *testing.T, name string, places ...string) (environ []string) {
+// environmentOf reads a file of testdata/environments and fills in its fields.
+func environmentOf(t *testing.T, name string, fields ...string) (environ []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "environments", name+".env"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(strings.NewReplacer(places...).Replace(string(text))) {
+	for line := range strings.Lines(strings.NewReplacer(fields...).Replace(string(text))) {
 		if !strings.HasPrefix(line, "#") {
 			environ = append(environ, strings.TrimSuffix(line, "\n"))
 		}

@@ -75,7 +75,7 @@ func (r *reader) noStore() {
 	}
 	r.noEffect("a call waits for a connection", "REDIS_POOL_ON_EMPTY_BEHAVIOR")
 	if r.by["REDIS_STARTUP_MAX_ELAPSED_TIME"].period > 0 {
-		r.ignore("REDIS_STARTUP_MAX_ELAPSED_TIME", "rls does not end because Redis is away")
+		r.ignore("REDIS_STARTUP_MAX_ELAPSED_TIME", "rls does not end because Redis is unavailable")
 	}
 	r.noEffect("rls starts without Redis and connects when it answers", "REDIS_STARTUP_MAX_ELAPSED_TIME")
 	// rls always remembers denials. Without a cache envoyproxy/ratelimit does not have the series, and its

@@ -194,7 +194,7 @@ var rowTests = []rowTest{
 	{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "", "", "create", "ignored: a call waits for a connection", "", ""},
 	{"REDIS_TIMEOUT", "", "store.timeout = 10s", "1s", "store.timeout = 1s", "1", notTime},
 	{"REDIS_TIMEOUT", "", "store.timeout = 10s", "1m", "store.timeout = 10s; at most 10s", "-1s", "-1s is negative"},
-	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "", "", "1s", "ignored: rls does not end because Redis is away", "1", notTime},
+	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "", "", "1s", "ignored: rls does not end because Redis is unavailable", "1", notTime},
 	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "", "", "0", noEffect + "rls starts without Redis and connects when it answers", "", ""},
 	{"REDIS_PERSECOND", "", "", "true", "ignored: limits per second are in the same store as all others, so that one request is decided at once", "on", notTrue},
 	{"REDIS_PERSECOND", "", "", "false", "one Redis for all limits", "", ""},

@@ -184,9 +184,9 @@ func TestCookieOfAnotherPort(t *testing.T) {
 	a := testAccess(false)
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
 	good, _ := logIn(t, a, readToken)
-	foreign := cookieName + "=x"
+	other := cookieName + "=x"
 	for cookie, want := range map[string]int{
-		foreign + "; " + good: 200, good + "; " + foreign: 200,
+		other + "; " + good: 200, good + "; " + other: 200,
 	} {
 		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {
 			t.Errorf("%.60s: %d, want %d", cookie, got, want)
@@ -267,10 +267,10 @@ func TestSessions(t *testing.T) {
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: new(fakeTiers), Access: a})
 	good, _ := logIn(t, a, readToken)
 	act, _ := logIn(t, a, actToken)
-	foreign, _ := logIn(t, other, readToken)
+	another, _ := logIn(t, other, readToken)
 	value := strings.TrimPrefix(good, cookieName+"=")
 	for cookie, want := range map[string]int{
-		good: 200, act: 200, foreign: 401, "": 401, cookieName + "=": 401, cookieName + "=" + readToken: 401,
+		good: 200, act: 200, another: 401, "": 401, cookieName + "=": 401, cookieName + "=" + readToken: 401,
 		cookieName + "=" + value[:len(value)-4]: 401, cookieName + "=b" + value[1:]: 401, "x" + good: 401,
 	} {
 		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {

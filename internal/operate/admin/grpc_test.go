@@ -49,20 +49,20 @@ func TestStreamsOutliveTheTimeouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := func(want healthv1.HealthCheckResponse_ServingStatus) {
+		reported := func(want healthv1.HealthCheckResponse_ServingStatus) {
 			t.Helper()
 			if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
-				t.Errorf("told %v, %v, want %v", got.GetStatus(), err, want)
+				t.Errorf("reported %v, %v, want %v", got.GetStatus(), err, want)
 			}
 		}
-		told(healthv1.HealthCheckResponse_SERVING)
+		reported(healthv1.HealthCheckResponse_SERVING)
 		list, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
 		h.Shutdown()
-		told(healthv1.HealthCheckResponse_NOT_SERVING)
+		reported(healthv1.HealthCheckResponse_NOT_SERVING)
 		if err := list.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: new(reflectionv1.ServerReflectionRequest_ListServices)}); err != nil {
 			t.Fatal(err)
 		}

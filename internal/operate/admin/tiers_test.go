@@ -20,11 +20,11 @@ import (
 
 // fakeTiers is a Tiers that answers from maps and records changes.
 type fakeTiers struct {
-	held, source map[tier.Key]tier.Inspection
-	changes      []tier.Change
+	cached, source map[tier.Key]tier.Inspection
+	changes        []tier.Change
 }
 
-func (k *fakeTiers) Look(key tier.Key) tier.Inspection { return k.held[key] }
+func (k *fakeTiers) Look(key tier.Key) tier.Inspection { return k.cached[key] }
 
 func (k *fakeTiers) Lookup(_ context.Context, key tier.Key) (tier.Inspection, error) {
 	i, ok := k.source[key]
@@ -63,7 +63,7 @@ func TestTierLookup(t *testing.T) {
 		Labels: map[string]string{"region": "eu"},
 	}}
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: &fakeTiers{
-		held: map[tier.Key]tier.Inspection{
+		cached: map[tier.Key]tier.Inspection{
 			{Digest: digest}: {Held: true, Subject: &tier.Subject{ID: "acme", Tier: "free"}, Age: 90 * time.Second},
 			{ID: "zeta"}:     {Held: true, Age: time.Second, Fresh: true},
 		},

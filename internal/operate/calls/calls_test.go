@@ -200,8 +200,8 @@ func TestAnswersOfPanics(t *testing.T) {
 	}
 }
 
-// TestPanicsTellNoSecrets panics with the request. The log has the place, but not the request.
-func TestPanicsTellNoSecrets(t *testing.T) {
+// TestPanicsLogNoSecrets panics with the request. The log has the position, but not the request.
+func TestPanicsLogNoSecrets(t *testing.T) {
 	m := newMeasured()
 	w := httptest.NewRecorder()
 	m.RecoverHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a secret") })).

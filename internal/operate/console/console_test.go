@@ -339,8 +339,8 @@ func TestKeysAreNotRepeated(t *testing.T) {
 	}
 }
 
-// TestStoreOfAScopeAway: the page names the limits whose store is away.
-func TestStoreOfAScopeAway(t *testing.T) {
+// TestStoreOfAScopeUnavailable: the page names the limits whose store is unavailable.
+func TestStoreOfAScopeUnavailable(t *testing.T) {
 	got := ask(t, newConsole("degraded"), "/subject?id=acme", nil, "").body
 	for _, want := range []string{"A store is away.", ">scope <", ">counted by this process</span>"} {
 		if strings.Count(got, want) != 1 {

@@ -16,11 +16,11 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
-// An endless is an Inspector whose lists never end.
-type endless struct{ inspect.Inspector }
+// A listing is an Inspector whose lists never end.
+type listing struct{ inspect.Inspector }
 
 // List implements inspect.Inspector.
-func (endless) List(ctx context.Context, _ inspect.Match, _ string) ([]window.LogID, string, error) {
+func (listing) List(ctx context.Context, _ inspect.Match, _ string) ([]window.LogID, string, error) {
 	select {
 	case <-ctx.Done():
 		return nil, "", ctx.Err()
@@ -33,7 +33,7 @@ func (endless) List(ctx context.Context, _ inspect.Match, _ string) ([]window.Lo
 // whose names are known without a list are removed.
 func TestResetRemovesWhatItFinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newCounted(t, func(o *Options) { o.Inspector = endless{o.Inspector} })
+		a := newCounted(t, func(o *Options) { o.Inspector = listing{o.Inspector} })
 		if !a.ask(1, "api_key="+plantedKey) {
 			t.Fatal("the first request is denied")
 		}

@@ -86,10 +86,10 @@ func TestTopTime(t *testing.T) {
 	}
 }
 
-// TestTopTellsWhatItMissed records more events than the queue has places, while nothing is taken out.
+// TestTopReportsWhatItMissed records more events than the queue has room for, while nothing is taken out.
 // The list tells how many it has not counted, as long as it is of their time. So does a list of a
 // second in which the sample was full.
-func TestTopTellsWhatItMissed(t *testing.T) {
+func TestTopReportsWhatItMissed(t *testing.T) {
 	c, rs := newClock(), testRules(t)
 	i := open(t, c, func(o *Options) { o.Record.PerSecond = 2 * maxQueue })
 	r := i.recorder

@@ -427,9 +427,9 @@ func (k *brokenInspector) Remove(ctx context.Context, ids []window.LogID) ([]ins
 	return all, k.remove
 }
 
-// TestSharesWhileAway tells what the share of this process has left, and only of the logs that the
+// TestSharesInAnOutage shows what the share of this process has left, and only of the logs that the
 // store did not return. It charges nothing.
-func TestSharesWhileAway(t *testing.T) {
+func TestSharesInAnOutage(t *testing.T) {
 	clock := 1000 * time.Hour
 	shares, err := fallback.New(fallback.Options{Instances: func(window.Scope) int { return 2 }, Memory: memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1}})
 	if err != nil {
@@ -465,7 +465,7 @@ func TestSharesWhileAway(t *testing.T) {
 	}
 }
 
-func TestStoreAway(t *testing.T) {
+func TestStoreUnavailable(t *testing.T) {
 	down := errors.New("dial tcp 127.0.0.1:6379: connection refused")
 	local := memstore.New(memstore.Options{SweepInterval: -1})
 	defer local.Close()
