@@ -56,7 +56,7 @@ COPY --from=base /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /image/ /
 # By number: Kubernetes cannot tell from a name that it is not root.
 USER 65532:65532
-# gRPC for Envoy, and HTTP for people. The admin port listens on loopback unless it is told otherwise.
+# gRPC for Envoy, and HTTP for people. The admin port listens on loopback unless its setting says otherwise.
 EXPOSE 8081 8080
 
 

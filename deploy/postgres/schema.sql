@@ -59,7 +59,7 @@ COMMENT ON COLUMN slidegate.keys.digest IS 'HMAC-SHA-256 of the API key under th
 COMMENT ON COLUMN slidegate.keys.revoked_at IS 'If set, whatever the time, the key has no subject.';
 
 -- tell has every Slidegate that listens ask again. The first 1000 changes of a
--- transaction are told one by one. Beyond that all subjects count as changed: a million of
+-- transaction are reported one by one. Beyond that all subjects count as changed: a million of
 -- messages would take longer to read than to ask again for what is in use.
 -- The channel is always slidegate_tiers, so tiers.postgres.channel must be left at
 -- that, or this function and tell_all be replaced.

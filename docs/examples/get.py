@@ -11,7 +11,7 @@ import urllib.request
 
 
 class WaitTooLong(Exception):
-    """The wait that the server told is longer than the caller wants to wait."""
+    """The wait that the server asks for is longer than the caller wants to wait."""
 
     def __init__(self, wait):
         super().__init__(f"limited for {wait:.0f} s, which is too long to wait")

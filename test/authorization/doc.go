@@ -1,3 +1,3 @@
-// Package authorization proves who is let in, and that no spelling of a key, a header or a path
+// Package authorization proves whose requests pass, and that no spelling of a key, a header or a path
 // changes whom rls counts.
 package authorization

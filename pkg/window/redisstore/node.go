@@ -162,7 +162,7 @@ func (n *node) begin() bool {
 
 // queueAll queues messages, so that they share the next call if it has room for them. It returns
 // an error if the server is not asked. The caller keeps the messages then.
-func (n *node) queueAll(those []*message) error {
+func (n *node) queueAll(messages []*message) error {
 	n.lastAsked.Store(serverclock.Now())
 	if n.open.Load() {
 		return n.refused()
@@ -173,7 +173,7 @@ func (n *node) queueAll(those []*message) error {
 	if n.inFlight < n.store.opts.Calls {
 		most = 0 // they are sent at once
 	}
-	for _, m := range those {
+	for _, m := range messages {
 		if r := n.queue.push(m, most); r != nil {
 			removed = append(removed, r)
 		}

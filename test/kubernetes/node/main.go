@@ -34,7 +34,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	// The parent's death ends the node, and that is told of the thread that starts it.
+	// The parent's death ends the node, and the kernel says so of the thread that starts it.
 	runtime.LockOSThread()
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	n := node{programs: *programs, logs: *keep}

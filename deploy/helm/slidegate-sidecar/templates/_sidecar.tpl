@@ -98,7 +98,7 @@ each when the one before it has started, and then the application. It stops them
 - name: SLIDEGATE_SECRETS_KEY
   valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: {{ $v.secrets.key | quote }}}}
 {{- end }}
-# When rls is told to stop, Envoy has ended already: there is nothing to wait for.
+# When rls gets its signal to stop, Envoy has ended already: there is nothing to wait for.
 - {name: SLIDEGATE_DRAIN_DELAY, value: 0s}
 - {name: SLIDEGATE_DRAIN_TIMEOUT, value: 3s}
 {{- if or $v.redis.url $v.redis.existingSecret }}
@@ -156,7 +156,7 @@ each when the one before it has started, and then the application. It stops them
   readinessProbe: {tcpSocket: {port: {{ $v.envoy.port }}}, periodSeconds: 5}
   lifecycle:
     preStop:
-      # When the pod is told to stop, Envoy asks its clients to close their connections: after the next
+      # When the pod begins to stop, Envoy asks its clients to close their connections: after the next
       # answer, they connect to another pod. Envoy itself stops after the application. Without bash in
       # the image (distroless), this does nothing.
       exec:
@@ -182,7 +182,7 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* The application must serve some seconds after the pod is told to stop, because Services still send
+{{/* The application must serve some seconds after the pod begins to stop, because Services still send
 requests to it. */}}
 {{- define "slidegate-sidecar.lifecycle" -}}
 preStop: {sleep: {seconds: {{ (index .Values "slidegate-sidecar").preStopSeconds }}}}

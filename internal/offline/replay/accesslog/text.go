@@ -200,7 +200,7 @@ func (f *textFormat) setEnd(literal string) {
 
 func (f *textFormat) add(literal string, op textOp) error {
 	if n := len(f.ops); n > 0 && literal == "" {
-		return fmt.Errorf("the log format has nothing between %s and %s, so their values cannot be told apart", f.ops[n-1].written, op.written)
+		return fmt.Errorf("the log format has nothing between %s and %s, so their values cannot be distinguished", f.ops[n-1].written, op.written)
 	}
 	if len(f.ops) == maxOperatorsOfText {
 		return fmt.Errorf("the log format has more than %d operators", maxOperatorsOfText)

@@ -38,7 +38,7 @@ const commonTime = "02/Jan/2006:15:04:05 -0700"
 var usualTimes = []string{time.RFC3339, "2006-01-02 15:04:05Z07:00", "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z0700", commonTime}
 
 // parseTime reads a text as a time in one of the usual forms: RFC 3339, the time of common logs,
-// and seconds, milliseconds, microseconds or nanoseconds since 1970, told apart by their size.
+// and seconds, milliseconds, microseconds or nanoseconds since 1970, distinguished by their size.
 func parseTime(b []byte) (int64, bool) {
 	if len(b) > 64 {
 		return 0, false
@@ -131,7 +131,7 @@ func layoutOf(format string) (string, error) {
 		return "", fmt.Errorf("the time format %q has %s, which cannot be read; use %%Y-%%m-%%dT%%H:%%M:%%S.%%3fZ or %%s.%%3f", format, text[at:min(at+3, len(text))])
 	}
 	if at := strings.IndexAny(text, "123456789ABCDEFGHIJKLMNOPQRSUVWXYabcdefghijklmnopqrstuvwxyz"); at >= 0 {
-		return "", fmt.Errorf("the time format %q has the text %q, which cannot be told from a time", format, text[at:at+1])
+		return "", fmt.Errorf("the time format %q has the text %q, which cannot be distinguished from a time", format, text[at:at+1])
 	}
 	some := time.Date(2026, 11, 23, 21, 0, 0, 0, time.UTC)
 	if again, err := time.Parse(layout, some.Format(layout)); err != nil || !again.Equal(some) {

@@ -82,7 +82,7 @@ func (m *mappedDescriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.P
 	m.entries.ReadLocated(d, n, p)
 }
 
-// fieldsFile is a mapping file withEnvoy Envoy's configuration.
+// fieldsFile is a mapping file next to Envoy's configuration.
 type fieldsFile struct {
 	Fields strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields,required" doc:"the operator that each field of the log stands for"`
 }

@@ -190,7 +190,7 @@ func runOnceGroups(t *testing.T, h windowtest.Harness) {
 		}
 	}
 	is("denied by the other", group(trying(1, 9, 1), plain(3, 4)), false, false, false)
-	is("so there is no receipt", group(trying(1, 9, 1), plain(3, 1)), true, false, false)
+	is("so there is no idempotency record", group(trying(1, 9, 1), plain(3, 1)), true, false, false)
 	left("charged", 8, 2)
 	is("a repeat", group(plain(3, 1), trying(1, 9, 1)), true, false, true)
 	left("the other is charged again", 8, 1)

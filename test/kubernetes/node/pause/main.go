@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command pause is the first process of a pod's sandbox on the node of these tests: it holds the
-// namespaces until it is told to stop.
+// namespaces until a signal ends it.
 package main
 
 import (

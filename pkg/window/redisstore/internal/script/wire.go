@@ -162,7 +162,7 @@ const onceRecords = window.InFlight + 1
 // Skipped says why the script has neither judged nor charged a group.
 type Skipped byte
 
-// The reasons. Judged is none.
+// The reasons. Judged: the check was judged, so there is no reason.
 const (
 	Judged       Skipped = iota
 	Late                 // it came after its deadline
