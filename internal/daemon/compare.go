@@ -14,7 +14,7 @@ const (
 	maxCompared = 100
 )
 
-// openCompare begins to compare answers with those of the service at compare.address, if the settings
+// openCompare begins to compare answers with the service at compare.address, if the settings
 // name one. It need not answer yet.
 func (p *process) openCompare() (err error) {
 	s := p.settings.Compare

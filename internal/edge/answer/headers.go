@@ -11,8 +11,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Header is one header field. Names are lower case, as in HTTP/2, but for those of
-// StyleReference, which are as configured. Envoy makes them lower case.
+// A Header is one header field. Names are lower case, as in HTTP/2, except in
+// StyleReference, where they are as configured. Envoy makes them lower case.
 type Header struct{ Name, Value string }
 
 // maxPolicies bounds the items of RateLimit-Policy, because clients refuse the header of a
@@ -78,7 +78,7 @@ func (r *Renderer) Quiet() *Renderer {
 	return &quiet
 }
 
-// familiesFor returns the fields for v: those of its domain, or else of the service.
+// familiesFor returns the fields for v: of its domain, or else of the service.
 func (r *Renderer) familiesFor(v *decide.Verdict) families {
 	if v.Headers == nil {
 		return r.styles
@@ -91,7 +91,7 @@ func (r *Renderer) familiesFor(v *decide.Verdict) families {
 }
 
 // Append appends the fields for v to dst. If no limit could have denied the request, it
-// appends none but those of StyleReference. It calls now only for the style
+// appends only the fields of StyleReference. It calls now only for the style
 // x-ratelimit-epoch.
 func (r *Renderer) Append(dst []Header, v *decide.Verdict, now func() time.Time) []Header {
 	var (

@@ -23,7 +23,7 @@ const authzPath = "/authz"
 // refused as misconfigured.
 //
 // Paths that begin with /authz/ are for Envoy's http_service with this path_prefix. The
-// rest of the path and its query are those of the client's request. There is no context.
+// rest of the path and its query belong to the client's request. There is no context.
 //
 // A request that passes is answered 200, with the headers for the upstream and for the
 // client. A header for the upstream without a value is sent empty: a proxy that copies it

@@ -83,7 +83,7 @@ var shorthands = map[string]source{
 var errTemplate = errors.New("descriptors")
 
 // parseTemplate parses a template; [Service] describes the syntax. An error names the
-// place. It repeats no literal value, which may be an API key.
+// position. It repeats no literal value, which may be an API key.
 func parseTemplate(text string, secrets *tier.Secrets) (template, error) {
 	if len(text) > maxTemplate {
 		return nil, fmt.Errorf("%w: longer than %d bytes", errTemplate, maxTemplate)

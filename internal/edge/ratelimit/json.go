@@ -61,7 +61,7 @@ func (s *Service) ServeJSON(w http.ResponseWriter, r *http.Request) {
 	s.writeJSON(w, out)
 }
 
-// exchange decides a message of the protobuf library. Errors are those of
+// exchange decides a message of the protobuf library. It returns the errors of
 // [Service.Handle], and INTERNAL for a message that cannot be encoded.
 func (s *Service) exchange(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	request, err := proto.Marshal(in)

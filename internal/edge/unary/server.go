@@ -80,10 +80,10 @@ type Options struct {
 	// section 6.5.2. Zero: 64 KiB.
 	MaxHeaderBytes uint32
 
-	// TLS encrypts every connection but those of unix sockets. Clients must offer the
+	// TLS encrypts every connection except over unix sockets. Clients must offer the
 	// application protocol h2. Nil: plain text.
 	TLS *tls.Config
-	// TLSOnSockets encrypts those of unix sockets too.
+	// TLSOnSockets encrypts connections over unix sockets too.
 	TLSOnSockets bool
 
 	Lifetime Lifetime
@@ -200,9 +200,8 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	s.services[desc.ServiceName] = info
 }
 
-// Handle makes h answer a registered method, such as /package.Service/Method, in
-// place of the handler it was registered with. Call it before Serve. It panics if the
-// method is not registered.
+// Handle makes h answer a registered method, such as /package.Service/Method. It replaces
+// the method's handler. Call it before Serve. It panics if the method is not registered.
 func (s *Server) Handle(name string, h Handler) {
 	m, ok := s.methods[name]
 	if !ok {

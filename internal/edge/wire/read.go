@@ -24,7 +24,7 @@ const (
 	AsBytes  = uint64(protowire.BytesType)
 )
 
-// MaxFields bounds the fields of a message, including those of inner messages. Envoy's
+// MaxFields bounds the fields of a message, including the fields of inner messages. Envoy's
 // largest request has a few thousand. A field can be two bytes long, so without this bound
 // reading a megabyte takes longer than a call may take.
 const MaxFields = 32 << 10

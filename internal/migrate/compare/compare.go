@@ -54,7 +54,7 @@ type Options struct {
 // Meters counts what a [Comparer] has compared. It is safe for concurrent use.
 type Meters interface {
 	// Compared counts a call by both answers, and by the reason if one service denies it and the
-	// other one does not. domain and rule are those of a rule, or empty.
+	// other one does not. domain and rule name a rule, or are empty.
 	Compared(domain, rule string, ours, theirs Answer, why Reason)
 }
 

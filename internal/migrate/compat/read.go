@@ -121,7 +121,7 @@ func Read(environ []string, own Own) *Reading {
 	return out
 }
 
-// Complete adds the problems of [settings.Load] to those of r. If the position of a problem is a
+// Complete adds the problems of [settings.Load] to r. If the position of a problem is a
 // variable of envoyproxy/ratelimit, its row becomes refused. A problem that only follows from a
 // refused variable is left out: the setting has no value because of it.
 func (r *Reading) Complete(problems strict.Problems) {

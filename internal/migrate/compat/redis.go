@@ -167,7 +167,7 @@ func (r *reader) server() {
 }
 
 // credentials gives the users and the passwords. As in envoyproxy/ratelimit, REDIS_AUTH counts more than
-// the URL. The URL of sentinels has their credentials, not those of Redis.
+// the URL. The URL of sentinels has their credentials, not Redis's.
 func (r *reader) credentials(url login, sentinel bool) {
 	const forRedis, forSentinels = "REDIS_AUTH", "REDIS_SENTINEL_AUTH"
 	redis, sentinels := loginOf(r.text(forRedis)), loginOf(r.text(forSentinels))

@@ -206,7 +206,7 @@ func (r *reader) xdsHeaders() {
 }
 
 // clientTLS gives the files of a connection that rls makes. envoyproxy/ratelimit uses a certificate
-// only together with its key, and adds the CA to those of the system.
+// only together with its key, and adds the CA to the system's.
 func (r *reader) clientTLS(section, cert, key, ca string) {
 	switch {
 	case r.text(cert) != "" && r.text(key) != "":

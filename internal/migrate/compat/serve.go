@@ -115,7 +115,7 @@ func (r *reader) health() {
 	drop(r, &r.dropIn.NeedsStore, r.truth(store), "dropin.healthy.store", store)
 }
 
-// logLevels are those of envoyproxy/ratelimit (logrus).
+// logLevels are the levels of envoyproxy/ratelimit (logrus).
 var logLevels = map[string]string{
 	"panic": "error", "fatal": "error", "error": "error", "warn": "warn", "warning": "warn", "info": "info", "debug": "debug", "trace": "debug",
 }

@@ -107,8 +107,8 @@ const maxShown = 256
 
 func shorten(text string) string { return text[:min(len(text), maxShown)] }
 
-// maxRepeated is the length of the longest text of a question that an error repeats, in bytes. A
-// longer one can be an API key that was typed in a wrong place.
+// maxRepeated is the length of the longest text of a request that an error repeats, in bytes. A
+// longer one can be an API key that was typed in a wrong field.
 const maxRepeated = 12
 
 // repeated returns a mistyped text in quotes, or that it is long.

@@ -38,7 +38,7 @@ type Rule struct {
 	Words []string `json:"words"`
 	File  string   `json:"file"`
 	Line  int      `json:"line"` // zero: the file has no lines
-	// Entries are those of the path.
+	// Entries are the descriptor entries of Path.
 	Entries []string `json:"-"`
 }
 

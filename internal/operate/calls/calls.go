@@ -127,7 +127,7 @@ func (r Recorder) traced(method string, h unary.Handler) unary.Handler {
 	}
 }
 
-// TraceHTTP returns h as a handler whose decisions have spans: those of /json and /authz.
+// TraceHTTP returns h as a handler whose decisions have spans, for /json and /authz.
 func (r Recorder) TraceHTTP(h http.Handler) http.Handler {
 	if r.Tracer == nil {
 		return h

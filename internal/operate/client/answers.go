@@ -105,8 +105,8 @@ func Document[T any](all []Answer[T]) any {
 // SourceRedis is the source of an answer of a store that instances share.
 const SourceRedis = "redis"
 
-// shared keeps one answer of the instances that share a store, and those of all that count in their
-// own memory.
+// shared keeps one answer of the instances that share a store, and the answers of all that count in
+// their own memory.
 func shared(all []Answer[insight.Usage]) []Answer[insight.Usage] {
 	seen := false
 	return slices.DeleteFunc(all, func(a Answer[insight.Usage]) bool {

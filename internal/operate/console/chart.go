@@ -68,7 +68,7 @@ func niceTop(top float64) float64 {
 // A chart is the decisions, denials and degraded answers of one process over time.
 type chart struct {
 	SVG template.HTML
-	// Top and Middle are the labels of the upper lines, Start and Half those of the instants.
+	// Top and Middle are the labels of the upper lines, Start and Half the labels of the instants.
 	Top, Middle, Start, Half string
 	// Degraded is true if the chart has degraded answers.
 	Degraded bool

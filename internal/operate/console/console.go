@@ -188,7 +188,7 @@ func seeOther(w http.ResponseWriter, target string) {
 	w.WriteHeader(http.StatusSeeOther) // http.Redirect would repeat the target in a body
 }
 
-// address returns the address of a page with those of the fields that are not empty.
+// address returns the address of a page with the fields that are not empty.
 func address(page string, fields ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(fields); i += 2 {

@@ -15,7 +15,7 @@ var (
 // version that says neither gets that of main.
 func URL(version, page string) string { return repository(version) + "/docs/" + page }
 
-// repository is what the addresses of files in a version begin with, and tree those of folders.
+// repository is what the addresses of files in a version begin with, and tree what the addresses of folders begin with.
 func repository(version string) string { return address("blob", version) }
 
 func tree(version string) string { return address("tree", version) }

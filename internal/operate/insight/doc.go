@@ -6,5 +6,5 @@
 // bound are sampled and say so. Denials and tops are of this process alone; usage and
 // resets go to the store, which all processes share.
 //
-// No value that is an API key reaches this package: adapters put digests in their place.
+// No value that is an API key reaches this package: adapters replace them with digests.
 package insight

@@ -26,7 +26,7 @@ type LogsQuery struct {
 // Logs are logs of all subjects, with what is used of their limits. Logs of limits that came with
 // requests are not among them, and neither are logs in which nothing counts.
 type Logs struct {
-	// Logs are those of one page. A log may be on two pages.
+	// Logs are the logs of one page. A log may be on two pages.
 	Logs []LimitUsage `json:"logs"`
 	// Next is the cursor of the next page. Empty: this page is the last. A page may have no logs
 	// although another one follows.

@@ -15,7 +15,7 @@ import (
 type Description struct {
 	Name, Help string
 	Labels     []string
-	// Values are those of one label: the value, and ": " with its meaning, unless the value says it.
+	// Values are the values of one label: the value, and ": " with its meaning, unless the value says it.
 	// Nil: Help explains them, or the configuration has them.
 	Values []string
 }

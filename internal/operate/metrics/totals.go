@@ -109,7 +109,7 @@ func (t *Times) add(o any) {
 	t[len(latencies)] += m.GetHistogram().GetSampleCount() - before
 }
 
-// Since returns the times of the calls after those of before.
+// Since returns the times of the calls that are not in before.
 func (t Times) Since(before Times) Times {
 	for i := range t {
 		t[i] -= before[i]

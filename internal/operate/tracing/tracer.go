@@ -28,7 +28,7 @@ type Options struct {
 	// Sampling is the share of the traces that begin here and are sent, from 0 to 1. It counts
 	// only with Protocol, and replaces the sampler of the variables.
 	Sampling float64
-	// Attributes describe the process, as name=value. They replace those of the variables.
+	// Attributes describe the process, as name=value. They replace the variables' attributes.
 	Attributes []string
 	// Version of Slidegate.
 	Version string

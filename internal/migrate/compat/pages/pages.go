@@ -103,7 +103,7 @@ func fullKey(r *rules.Rule, hides func(key string) bool) string {
 	return safetext.Text(b.String())
 }
 
-// units are those of envoyproxy/ratelimit, longest first.
+// units are the units of envoyproxy/ratelimit, longest first.
 var units = []struct {
 	length time.Duration
 	name   string

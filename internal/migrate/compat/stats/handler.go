@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Handler serves the metrics at a path, for Prometheus, with those of the process and of Go.
+// Handler serves the metrics at a path, for Prometheus, with the metrics of the process and of Go.
 // [Options.Mapping] must be set. log gets a warning if mappings give one name to metrics of two kinds.
 func (s *Stats) Handler(path string, log *zap.Logger) http.Handler {
 	process := prometheus.NewRegistry()
