@@ -7,7 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/rules"
-	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/apikey"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -121,7 +121,7 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 		r.decoder.Problem(e.Key.Position, "a descriptor key cannot hold control characters")
 		ok = false
 	}
-	if tier.LooksSecret(key) && !r.Identity.Secrets.Is(key) {
+	if apikey.LooksSecret(key) && !r.Identity.Secrets.Is(key) {
 		r.decoder.Warning(e.Key.Position, "if its values are API keys, add %s to secrets.entries: without that, rls keeps them in plain text and finds no subject for them", strict.Quote(key))
 	}
 	// Envoy Gateway ends the key of a route for every host with *.

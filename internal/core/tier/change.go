@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/slidegate/slidegate/internal/core/tier/strictjson"
 )
 
 // ReadChange reads the notification of a change: a JSON object with one member
@@ -19,15 +21,15 @@ func ReadChange(payload []byte) (Change, error) {
 	}
 	var c Change
 	given := 0
-	err := ReadObject(payload, func(name string, value json.RawMessage) (err error) {
+	err := strictjson.Object(payload, func(name string, value json.RawMessage) (err error) {
 		given++
 		switch name {
 		case "digest":
-			if c.Digest, err = ReadText(value); err == nil {
+			if c.Digest, err = strictjson.Text(value); err == nil {
 				c.Digest, err = ReadDigest(c.Digest)
 			}
 		case "subject":
-			if c.ID, err = ReadText(value); err == nil {
+			if c.ID, err = strictjson.Text(value); err == nil {
 				err = ValidID(c.ID)
 			}
 		case "all":

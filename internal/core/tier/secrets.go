@@ -6,10 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/core/tier/apikey"
 )
 
 // DigestLen is the length of a digest as text.
@@ -119,27 +120,7 @@ func lengthBit(key string) uint64 { return 1 << (len(key) % 64) }
 
 // Hides reports whether the values of a key must not be shown: it contains API keys, or
 // its name looks like that of a secret.
-func (s *Secrets) Hides(key string) bool { return s.Is(key) || LooksSecret(key) }
-
-// LooksSecret guesses from its key whether an entry contains an API key or another
-// secret. It ignores "tokens", which are counts of language models.
-func LooksSecret(key string) bool {
-	key = separators.Replace(strings.ToLower(key))
-	for _, word := range secretWords {
-		if strings.Contains(key, word) {
-			return true
-		}
-	}
-	return strings.Contains(strings.ReplaceAll(key, "tokens", ""), "token")
-}
-
-var secretWords = []string{
-	"apikey", "authorization", "authentication", "secret", "password", "accesstoken", "bearer",
-	"credential", "session", "cookie", "signature",
-}
-
-// separators removes the characters between the words of a key.
-var separators = strings.NewReplacer("-", "", "_", "")
+func (s *Secrets) Hides(key string) bool { return s.Is(key) || apikey.LooksSecret(key) }
 
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 
@@ -153,6 +134,14 @@ func appendLower(b []byte, text string) []byte {
 	}
 	return b
 }
+
+// BasicHoldsKey makes [Secrets.Key] read the credential of the scheme Basic with
+// [apikey.BasicKey]. Without it the user and the password are the key together. It must be
+// called before s is used.
+func (s *Secrets) BasicHoldsKey() { s.basicHoldsKey = true }
+
+// Key returns the API key in the value of a field: see [apikey.Key].
+func (s *Secrets) Key(value string) string { return apikey.Key(value, s.basicHoldsKey) }
 
 // Digest returns the digest of the API key that [Secrets.Key] finds in a value: 64
 // hexadecimal digits in lower case.

@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/slidegate/slidegate/internal/core/tier/strictjson"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -232,8 +233,8 @@ func validText(text string) error {
 
 func readLabels(data []byte) (map[string]string, error) {
 	labels := make(map[string]string)
-	err := ReadObject(data, func(name string, value json.RawMessage) error {
-		text, err := ReadText(value)
+	err := strictjson.Object(data, func(name string, value json.RawMessage) error {
+		text, err := strictjson.Text(value)
 		if err != nil && ValidLabelName(name) {
 			return fmt.Errorf("%s: %w", name, err)
 		}

@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/core/tier/strictjson"
 )
 
 // readFlags is a language of overrides for tests: an object of rule names, whose
 // values are all unlimited.
 func readFlags(data []byte) (map[string]Override, error) {
 	overrides := make(map[string]Override)
-	return overrides, ReadObject(data, func(name string, _ json.RawMessage) error {
+	return overrides, strictjson.Object(data, func(name string, _ json.RawMessage) error {
 		overrides[name] = Override{Unlimited: true}
 		return nil
 	})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/core/tier/apikey"
 )
 
 func TestDigest(t *testing.T) {
@@ -174,7 +176,7 @@ func TestLooksSecret(t *testing.T) {
 		"session-id": true, "credentials": true, "x-hub-signature-256": true, "token": true,
 		"": false, "route": false, "remote_address": false, "x-user-id": false, "tokens": false, "input_tokens": false, "key": false, "author": false,
 	} {
-		if got := LooksSecret(key); got != want {
+		if got := apikey.LooksSecret(key); got != want {
 			t.Errorf("LooksSecret(%q) = %v, want %v", key, got, want)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"unicode"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/apikey"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -16,11 +16,11 @@ import (
 func scheme(kind string) string {
 	switch kind {
 	case settings.CredentialBearer:
-		return tier.SchemeBearer
+		return apikey.SchemeBearer
 	case settings.CredentialBasic:
-		return tier.SchemeBasic
+		return apikey.SchemeBasic
 	default:
-		return tier.SchemeAPIKey
+		return apikey.SchemeAPIKey
 	}
 }
 
@@ -50,7 +50,7 @@ func find(r *request, credentials []settings.Credential) (key string, p presence
 			break
 		}
 	}
-	if p == present && !tier.ValidKey(key) {
+	if p == present && !apikey.ValidKey(key) {
 		return "", malformed, nil
 	}
 	return key, p, behind
@@ -66,7 +66,7 @@ func appendOthers(keys []string, r *request, others []settings.Credential) (all 
 		case p == absent:
 		case p == malformed, strings.ContainsFunc(key, invisible):
 			return keys, false
-		case tier.ValidKey(key) && !slices.Contains(keys, key):
+		case apikey.ValidKey(key) && !slices.Contains(keys, key):
 			keys = append(keys, key)
 		}
 	}
@@ -109,12 +109,12 @@ func (c credential) findAuthorization(r *request) (string, presence) {
 	if lines == 0 || !c.inAuthorization(value) {
 		return "", absent // it has another scheme
 	}
-	_, rest := tier.CutScheme(value)
+	_, rest := apikey.CutScheme(value)
 	key, p := single(rest, lines)
 	if p != present || c.Kind != settings.CredentialBasic {
 		return key, p
 	}
-	key, ok := tier.BasicKey(key)
+	key, ok := apikey.BasicKey(key)
 	if !ok {
 		return "", malformed
 	}
@@ -127,7 +127,7 @@ func (c credential) inAuthorization(value string) bool {
 	for more := true; more; {
 		var one string
 		one, value, more = strings.Cut(value, ",")
-		if found, _ := tier.CutScheme(one); strings.EqualFold(found, scheme(c.Kind)) {
+		if found, _ := apikey.CutScheme(one); strings.EqualFold(found, scheme(c.Kind)) {
 			return true
 		}
 	}

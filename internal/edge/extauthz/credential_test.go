@@ -12,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/apikey"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 )
 
@@ -19,7 +20,7 @@ func basic(text string) string { return base64.StdEncoding.EncodeToString([]byte
 
 func TestFind(t *testing.T) {
 	all := everyCredential()
-	long := strings.Repeat("k", tier.MaxKey)
+	long := strings.Repeat("k", apikey.MaxKey)
 	for _, tt := range []struct {
 		name   string
 		path   string
@@ -236,12 +237,12 @@ func FuzzCredential(f *testing.F) {
 					t.Errorf("raw %q, %v, joined %q, %v", key, p, joinedKey, joinedP)
 				}
 			}
-			if (p == present) != tier.ValidKey(key) || p != present && key != "" {
+			if (p == present) != apikey.ValidKey(key) || p != present && key != "" {
 				t.Errorf("key %q, %v", key, p)
 			}
 			// A descriptor from the same field has the same key.
 			for i, value := range []string{header, authorization, authorization, authorization} {
-				if key, p := credential(credentials[i]).find(r); p == present && tier.ValidKey(key) && secrets.Key(value) != key {
+				if key, p := credential(credentials[i]).find(r); p == present && apikey.ValidKey(key) && secrets.Key(value) != key {
 					t.Errorf("%q holds the key %q here, and %q in a descriptor", value, key, secrets.Key(value))
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/apikey"
 	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 )
 
@@ -46,7 +47,7 @@ func (s *slowSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration
 // TestTwoSubjects sends API keys in several places, in every way. Keys of two subjects are
 // refused.
 func TestTwoSubjects(t *testing.T) {
-	long := strings.Repeat("x", tier.MaxKey+1)
+	long := strings.Repeat("x", apikey.MaxKey+1)
 	for _, tt := range []struct {
 		name, path string
 		fields     []string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/strictjson"
 )
 
 // readAnswer reads the body of an answer. The subject is nil if the key is unknown. An
@@ -18,18 +19,18 @@ import (
 func readAnswer(body []byte, overrides func([]byte) (map[string]tier.Override, error)) (*tier.Subject, error) {
 	var p tier.Parts
 	answered, known := false, false
-	err := tier.ReadObject(body, func(name string, value json.RawMessage) (err error) {
+	err := strictjson.Object(body, func(name string, value json.RawMessage) (err error) {
 		isNull := string(value) == "null"
 		switch name {
 		case "subject":
 			answered = true
 			if !isNull {
 				known = true
-				p.ID, err = tier.ReadText(value)
+				p.ID, err = strictjson.Text(value)
 			}
 		case "tier":
 			if !isNull {
-				p.Tier, err = tier.ReadText(value)
+				p.Tier, err = strictjson.Text(value)
 			}
 		case "disabled":
 			p.Disabled = string(value) == "true"

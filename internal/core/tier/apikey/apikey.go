@@ -1,4 +1,6 @@
-package tier
+// Package apikey reads API keys as clients send them: the schemes of Authorization, the pairs of
+// Basic, and the names of fields that hold secrets.
+package apikey
 
 import (
 	"encoding/base64"
@@ -70,25 +72,19 @@ func decodePair(credential string) (pair string, ok bool) {
 	return pair, err == nil && len(pair) <= maxPair && strings.Contains(pair, ":")
 }
 
-// BasicHoldsKey makes [Secrets.Key] read the credential of the scheme Basic with
-// [BasicKey]. Without it the user and the password are the key together. It must be
-// called before s is used.
-func (s *Secrets) BasicHoldsKey() { s.basicHoldsKey = true }
-
 // Key returns the API key in the value of an Authorization field or of any other field.
 // The value can also be a key. Two spellings of one credential have the same key:
 //
 //   - White space (spaces and tabs) around the value is ignored.
 //   - After Bearer and ApiKey the key is the next word. A comma ends the word too.
-//   - After Basic the key is what [BasicKey] returns, if [Secrets.BasicHoldsKey] was
-//     called. Otherwise it is "basic" and the pair, encoded again. All malformed values
+//   - After Basic the key is what [BasicKey] returns, if basicHoldsKey. Otherwise it is "basic" and the pair, encoded again. All malformed values
 //     have the same key.
 //   - After another scheme, which is a token of RFC 9110, the key is the scheme in lower
 //     case, a space, and the rest.
 //   - Any other value is the key.
 //
 // The key of a key is the same key. Key allocates only for Basic and for other schemes.
-func (s *Secrets) Key(value string) string {
+func Key(value string, basicHoldsKey bool) string {
 	scheme, rest := CutScheme(value)
 	switch {
 	case rest == "":
@@ -99,16 +95,15 @@ func (s *Secrets) Key(value string) string {
 		}
 		return rest
 	case strings.EqualFold(scheme, SchemeBasic):
-		return s.basicKey(rest)
+		return basicPair(rest, basicHoldsKey)
 	case !httpguts.ValidHeaderFieldName(scheme): // a scheme is a token too
 		return descriptors.Trim(value)
 	}
-	lower := appendLower(make([]byte, 0, len(value)), scheme)
-	return string(append(append(lower, ' '), rest...))
+	return strings.ToLower(scheme) + " " + rest
 }
 
-func (s *Secrets) basicKey(credential string) string {
-	if s.basicHoldsKey {
+func basicPair(credential string, basicHoldsKey bool) string {
+	if basicHoldsKey {
 		if key, ok := BasicKey(credential); ok && ValidKey(key) {
 			return key
 		}
@@ -131,3 +126,23 @@ func indexAny(text, bytes string) int {
 	}
 	return first
 }
+
+// LooksSecret guesses from its key whether an entry contains an API key or another
+// secret. It ignores "tokens", which are counts of language models.
+func LooksSecret(key string) bool {
+	key = separators.Replace(strings.ToLower(key))
+	for _, word := range secretWords {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return strings.Contains(strings.ReplaceAll(key, "tokens", ""), "token")
+}
+
+var secretWords = []string{
+	"apikey", "authorization", "authentication", "secret", "password", "accesstoken", "bearer",
+	"credential", "session", "cookie", "signature",
+}
+
+// separators removes the characters between the words of a key.
+var separators = strings.NewReplacer("-", "", "_", "")

@@ -1,4 +1,5 @@
-package tier
+// Package strictjson reads JSON objects without guessing what was meant.
+package strictjson
 
 import (
 	"bytes"
@@ -9,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// ReadObject reads a JSON object and calls member for each of its members, until
+// Object reads a JSON object and calls member for each of its members, until
 // that returns an error. Unlike encoding/json it refuses a name that is used twice, a
 // text that is not UTF-8, and anything after the object. Its own errors repeat nothing
 // of data.
-func ReadObject(data []byte, member func(name string, value json.RawMessage) error) error {
+func Object(data []byte, member func(name string, value json.RawMessage) error) error {
 	if !utf8.Valid(data) {
 		return errors.New("it is not UTF-8")
 	}
@@ -56,8 +57,8 @@ func notJSON(d *json.Decoder) error {
 	return fmt.Errorf("it is not JSON from byte %d on", d.InputOffset()+1)
 }
 
-// ReadText reads a JSON string. Its error repeats nothing of value.
-func ReadText(value json.RawMessage) (text string, err error) {
+// Text reads a JSON string. Its error repeats nothing of value.
+func Text(value json.RawMessage) (text string, err error) {
 	if len(value) == 0 || value[0] != '"' || json.Unmarshal(value, &text) != nil {
 		return "", errors.New("it is no text")
 	}
