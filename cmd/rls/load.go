@@ -48,8 +48,8 @@ func load(from loader) (loaded, error) {
 // loadDropIn reads settings together with the variables of envoyproxy/ratelimit.
 func loadDropIn(environ []string, from loader) (settings.Settings, *compat.Reading, strict.Problems) {
 	// The second load reports the problems of the first, too.
-	own, origins, _ := from(environ)
-	reading := compat.Read(environ, compat.Own{Settings: own, Origins: origins})
+	configured, origins, _ := from(environ)
+	reading := compat.Read(environ, compat.Configured{Settings: configured, Origins: origins})
 	s, _, err := from(environ, reading.DropIn)
 	reading.Complete(strict.ProblemsOf(err))
 	if len(reading.Problems) == 0 {

@@ -17,7 +17,7 @@ func TestMigrateVariables(t *testing.T) {
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis:6379", "USE_STATSD=false", "RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=.",
 		"RUNTIME_APPDIRECTORY=.", "RUNTIME_WATCH_ROOT=false",
 	}
-	if r := compat.Read(usual, compat.Own{Settings: settings.Default()}); len(r.Problems) > 0 {
+	if r := compat.Read(usual, compat.Configured{Settings: settings.Default()}); len(r.Problems) > 0 {
 		t.Fatal(r.Problems)
 	}
 	page := tree.Read(t, "docs/migrate.md")
@@ -37,7 +37,7 @@ func TestMigrateVariables(t *testing.T) {
 				environ = append(without(environ, name), m[1])
 			}
 			found := false
-			for _, row := range compat.Read(environ, compat.Own{Settings: settings.Default()}).Rows {
+			for _, row := range compat.Read(environ, compat.Configured{Settings: settings.Default()}).Rows {
 				found = found || row.State == want
 			}
 			if !found {

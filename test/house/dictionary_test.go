@@ -41,6 +41,7 @@ var dictionary = map[string]string{
 	"owed":     "unpaid, outstanding",
 	"owes":     "unpaid, outstanding",
 	"owing":    "unpaid, outstanding",
+	"own":      "override, local",
 	"parties":  "subjects, callers",
 	"party":    "subject, caller",
 	"piece":    "sub-request, part",

@@ -35,7 +35,7 @@ const detailBeyond = "The request is too large for its limits to be checked."
 
 // DenialType returns the content type of the body that [AppendDenial] writes.
 func DenialType(v *decide.Verdict) string {
-	if HasOwnBody(v) {
+	if HasRuleBody(v) {
 		return v.Limits[v.Decisive].Rule.Denial.ContentType
 	}
 	return ContentTypeProblem
@@ -54,8 +54,8 @@ func AppendDenial(dst []byte, v *decide.Verdict) []byte {
 	return appendProblem(dst, s)
 }
 
-// HasOwnBody reports whether [AppendDenial] appends the body of the rule. v must be a denial.
-func HasOwnBody(v *decide.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.Limits[v.Decisive]) }
+// HasRuleBody reports whether [AppendDenial] appends the body of the rule. v must be a denial.
+func HasRuleBody(v *decide.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.Limits[v.Decisive]) }
 
 // hasBody reports whether the rule's own body is used. If the limit could not be checked,
 // it is not, because it describes an exceeded limit.

@@ -35,8 +35,8 @@ type families struct {
 	rateLimit, draft03, x, epoch, reference bool
 }
 
-// own reports whether there is a style besides StyleReference.
-func (f families) own() bool { return f.rateLimit || f.draft03 || f.x }
+// native reports whether there is a style besides StyleReference.
+func (f families) native() bool { return f.rateLimit || f.draft03 || f.x }
 
 // add adds a style. An unknown style, which the configuration refuses, has no fields.
 func (f *families) add(style string) {
@@ -83,11 +83,11 @@ func (r *Renderer) familiesFor(v *decide.Verdict) families {
 	if v.Headers == nil {
 		return r.styles
 	}
-	var own families
+	var native families
 	for _, s := range v.Headers {
-		own.add(s)
+		native.add(s)
 	}
-	return own
+	return native
 }
 
 // Append appends the fields for v to dst. If no limit could have denied the request, it
@@ -104,8 +104,8 @@ func (r *Renderer) Append(dst []Header, v *decide.Verdict, now func() time.Time)
 		text = all.reference(text, v, &r.names)
 	}
 	if v.Decisive >= 0 {
-		text = all.own(text, v, f, now)
-		if s := &v.Limits[v.Decisive]; Retryable(v) && (!r.quiet || f.own()) {
+		text = all.native(text, v, f, now)
+		if s := &v.Limits[v.Decisive]; Retryable(v) && (!r.quiet || f.native()) {
 			text = strconv.AppendInt(text, RetryAfter(s), 10)
 			all.end("retry-after", text)
 		}
@@ -116,8 +116,8 @@ func (r *Renderer) Append(dst []Header, v *decide.Verdict, now func() time.Time)
 	return all.appendTo(dst, string(text))
 }
 
-// own appends the fields of the styles other than StyleReference.
-func (f *fields) own(text []byte, v *decide.Verdict, styles families, now func() time.Time) []byte {
+// native appends the fields of the styles other than StyleReference.
+func (f *fields) native(text []byte, v *decide.Verdict, styles families, now func() time.Time) []byte {
 	s := &v.Limits[v.Decisive]
 	if s.DeniedUndecided() {
 		return text

@@ -81,7 +81,7 @@ func (m *message) asProto() *rlsv3.RateLimitRequest {
 			one.Entries = append(one.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
 		}
 		rest = rest[d.entries:]
-		if d.ownAddend {
+		if d.hasAddend {
 			one.HitsAddend = wrapperspb.UInt64(d.hitsAddend)
 		}
 		if d.limited {

@@ -34,7 +34,7 @@ type message struct {
 type described struct {
 	entries    int // the number of its entries
 	hitsAddend uint64
-	ownAddend  bool // there is a hitsAddend, which may be zero
+	hasAddend  bool // there is a hitsAddend, which may be zero
 	refund     bool
 	limited    bool // there is a limit
 	limit      override
@@ -134,7 +134,7 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 			d.limited = true
 			err = d.limit.decode(f.Message)
 		case descriptorHitsAddend:
-			d.ownAddend = true
+			d.hasAddend = true
 			d.hitsAddend, err = decodeWrapper(f.Message, d.hitsAddend)
 		case descriptorIsNegative:
 			d.refund = protowire.DecodeBool(f.Number)
@@ -206,7 +206,7 @@ func decodeWrapper(in wire.Message, old uint64) (uint64, error) {
 // cost returns the hitsAddend of the descriptor, even if it is zero. Without one it returns
 // that of the request, where zero means one.
 func (m *message) cost(d *described) uint64 {
-	if d.ownAddend {
+	if d.hasAddend {
 		return d.hitsAddend
 	}
 	return max(1, uint64(m.hitsAddend))

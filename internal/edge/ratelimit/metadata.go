@@ -68,7 +68,7 @@ func (d *described) appendEcho(b []byte, entries []descriptors.Entry, secrets *t
 			return b
 		})
 	})
-	if d.ownAddend {
+	if d.hasAddend {
 		b = wire.AppendNumberEntry(b, "hitsAddend", float64(d.hitsAddend))
 	}
 	if d.limited {

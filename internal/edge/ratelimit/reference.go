@@ -27,7 +27,7 @@ func appendReference(b []byte, v *decide.Verdict, fields []answer.Header, metada
 	for _, f := range fields {
 		b = appendHeader(b, f)
 	}
-	if !v.Allowed && answer.HasOwnBody(v) {
+	if !v.Allowed && answer.HasRuleBody(v) {
 		b = appendBody(b, v)
 	}
 	if !metadata {

@@ -13,8 +13,8 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// Own is what the settings file and the SLIDEGATE_ variables say.
-type Own struct {
+// Configured is what the settings file and the SLIDEGATE_ variables say.
+type Configured struct {
 	Settings settings.Settings
 	Origins  settings.Origins
 }
@@ -87,8 +87,8 @@ func (h hidden) hide(message string) string {
 
 // Read reads the environment, as [os.Environ] returns it. own has what counts more than the
 // variables.
-func Read(environ []string, own Own) *Reading {
-	r := &reader{own: own, by: make(map[string]*value), dropIn: settings.Default().DropIn}
+func Read(environ []string, configured Configured) *Reading {
+	r := &reader{configured: configured, by: make(map[string]*value), dropIn: settings.Default().DropIn}
 	for i := range table {
 		if v := &table[i]; v.prefix() == "" {
 			r.parse(v, environ)
@@ -201,13 +201,13 @@ func (v Value) String() string {
 
 // reader reads one environment.
 type reader struct {
-	own      Own
-	by       map[string]*value
-	values   []*value // in the order of the table
-	all      []Value
-	dropIn   settings.DropIn
-	problems strict.Problems
-	hidden   hidden
+	configured Configured
+	by         map[string]*value
+	values     []*value // in the order of the table
+	all        []Value
+	dropIn     settings.DropIn
+	problems   strict.Problems
+	hidden     hidden
 }
 
 // value is a variable with its value, or with its default.
@@ -355,7 +355,7 @@ func (r *reader) families(environ []string) (rows []Row) {
 }
 
 // origin says who sets a setting with a higher rank than envoyproxy/ratelimit. Empty: nothing does.
-func (r *reader) origin(path string) string { return r.own.Origins[path] }
+func (r *reader) origin(path string) string { return r.configured.Origins[path] }
 
 // isSet reports whether a variable has a value that counts.
 func (r *reader) isSet(name string) bool {

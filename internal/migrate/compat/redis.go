@@ -20,7 +20,7 @@ const memoryStore = "store.type is memory"
 
 // inMemory reports whether the settings file or a SLIDEGATE_ variable chose the memory store.
 func (r *reader) inMemory() bool {
-	return r.origin("store.type") != "" && r.own.Settings.Store.Type == settings.StoreMemory
+	return r.origin("store.type") != "" && r.configured.Settings.Store.Type == settings.StoreMemory
 }
 
 // The values of BACKEND_TYPE.

@@ -29,7 +29,7 @@ func (r *reader) rules() {
 	drop(r, &r.dropIn.QuotaMode, r.truth("QUOTA_MODE"), "dropin.rules.quota_mode", "QUOTA_MODE")
 	drop(r, &r.dropIn.EchoRequest, r.truth("RESPONSE_DYNAMIC_METADATA"), "dropin.metadata.request", "RESPONSE_DYNAMIC_METADATA")
 
-	source := r.own.Settings.Rules.Source
+	source := r.configured.Settings.Rules.Source
 	kind := r.text("CONFIG_TYPE")
 	if r.origin("rules.source") == "" {
 		switch kind {

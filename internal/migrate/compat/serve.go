@@ -80,9 +80,9 @@ func (r *reader) serverTLS() {
 		return
 	}
 	const cert, key = "GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"
-	for _, own := range []struct{ name, path string }{{cert, "grpc.tls.cert_file"}, {key, "grpc.tls.key_file"}} {
-		if r.text(own.name) == "" && r.origin(own.path) == "" {
-			r.refuse(own.name, "is needed, because GRPC_SERVER_USE_TLS is true")
+	for _, file := range []struct{ name, path string }{{cert, "grpc.tls.cert_file"}, {key, "grpc.tls.key_file"}} {
+		if r.text(file.name) == "" && r.origin(file.path) == "" {
+			r.refuse(file.name, "is needed, because GRPC_SERVER_USE_TLS is true")
 		}
 	}
 	if r.by[cert].bad || r.by[key].bad {

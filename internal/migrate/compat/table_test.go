@@ -17,8 +17,8 @@ import (
 // read reads variables of the reference and of rls, as the command does. The problems are those
 // of both.
 func read(environ ...string) (*Reading, settings.Settings, strict.Problems) {
-	own, origins, _ := settings.Load("", environ)
-	r := Read(environ, Own{Settings: own, Origins: origins})
+	configured, origins, _ := settings.Load("", environ)
+	r := Read(environ, Configured{Settings: configured, Origins: origins})
 	s, _, err := settings.Load("", environ, r.DropIn)
 	if more := strict.Problems(nil); errors.As(err, &more) {
 		r.Complete(more)

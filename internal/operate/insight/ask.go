@@ -124,16 +124,16 @@ func (i *Insight) read(ctx context.Context, u *Usage, limits []explain.AccountLi
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	var own map[window.LogID]bool // counted by this process
+	var counted map[window.LogID]bool // by this process
 	if err != nil || listed != nil {
 		var problem string
-		readings, own, problem = i.readLocal(ctx, u, ids, readings, err, listed)
+		readings, counted, problem = i.readLocal(ctx, u, ids, readings, err, listed)
 		u.Problem = join(u.Problem, problem)
 	}
 	for n := range limits {
 		l := &limits[n]
 		one := limitUsage(l, readings[l.Log])
-		if own[l.Log] {
+		if counted[l.Log] {
 			one.Local, one.OnStoreError = true, l.Rule.StoreError().String()
 			i.share(ctx, l, &one)
 		}
@@ -182,8 +182,8 @@ func (i *Insight) share(ctx context.Context, l *explain.AccountLimit, u *LimitUs
 }
 
 // readLocal returns readings with what this process has counted in the logs that the store did not
-// return, which are own, and a sentence about that.
-func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*inspect.Reading, read, listed error) (all map[window.LogID]*inspect.Reading, own map[window.LogID]bool, problem string) {
+// return, which these are, and a sentence about that.
+func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*inspect.Reading, read, listed error) (all map[window.LogID]*inspect.Reading, counted map[window.LogID]bool, problem string) {
 	var missing []window.LogID
 	for _, id := range ids {
 		if readings[id] == nil {
@@ -217,12 +217,12 @@ func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, r
 	if readings == nil {
 		readings = make(map[window.LogID]*inspect.Reading)
 	}
-	own = make(map[window.LogID]bool)
+	counted = make(map[window.LogID]bool)
 	for n := range local {
-		readings[local[n].ID], own[local[n].ID] = &local[n], true
+		readings[local[n].ID], counted[local[n].ID] = &local[n], true
 	}
 	u.Source = sourceLocal
-	return readings, own, what + ": the numbers are what this instance has counted by itself since then, and other instances count their own"
+	return readings, counted, what + ": the numbers are what this instance has counted by itself since then, and other instances count their own"
 }
 
 // causeOf returns an error on one line, cut to a bound.

@@ -144,16 +144,16 @@ func newExporter(ctx context.Context, protocol string, endpoint bool) (sdk.SpanE
 // describe returns what describes the process. Of two values with one name, the later counts:
 // those of Slidegate, of the variables, and of the options.
 func describe(ctx context.Context, o Options) (*resource.Resource, error) {
-	own := []attribute.KeyValue{attribute.String("service.name", "slidegate"), attribute.String("service.version", o.Version)}
+	standard := []attribute.KeyValue{attribute.String("service.name", "slidegate"), attribute.String("service.version", o.Version)}
 	if host, err := os.Hostname(); err == nil {
-		own = append(own, attribute.String("service.instance.id", host))
+		standard = append(standard, attribute.String("service.instance.id", host))
 	}
 	var given []attribute.KeyValue
 	for _, pair := range o.Attributes {
 		name, value, _ := strings.Cut(pair, "=")
 		given = append(given, attribute.String(name, value))
 	}
-	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(own...), resource.WithFromEnv(), resource.WithAttributes(given...))
+	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(standard...), resource.WithFromEnv(), resource.WithAttributes(given...))
 }
 
 // newPropagator returns what reads the formats of trace context, and the fields that it reads. If

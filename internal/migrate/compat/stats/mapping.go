@@ -156,10 +156,10 @@ type mapped struct {
 // find returns what the mappings make of a name, and the mapping. It returns nil if they drop it.
 func (m *Mapping) find(name string, kind mapper.MetricType) (*mapped, *mapper.MetricMapping) {
 	labels := maps.Clone(m.tags)
-	mapping, own, ok := m.mapper.GetMapping(name, kind)
+	mapping, labels, ok := m.mapper.GetMapping(name, kind)
 	if ok {
 		name = mapping.Name
-		for k, v := range own {
+		for k, v := range labels {
 			labels[k] = strings.ToValidUTF8(v, "_")
 		}
 	} else {
