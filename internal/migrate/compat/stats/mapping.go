@@ -156,10 +156,10 @@ type mapped struct {
 // find returns what the mappings make of a name, and the mapping. It returns nil if they drop it.
 func (m *Mapping) find(name string, kind mapper.MetricType) (*mapped, *mapper.MetricMapping) {
 	labels := maps.Clone(m.tags)
-	mapping, labels, ok := m.mapper.GetMapping(name, kind)
+	mapping, captured, ok := m.mapper.GetMapping(name, kind)
 	if ok {
 		name = mapping.Name
-		for k, v := range labels {
+		for k, v := range captured {
 			labels[k] = strings.ToValidUTF8(v, "_")
 		}
 	} else {
