@@ -151,24 +151,24 @@ func (a *liveFlags) flags(f *pflag.FlagSet) {
 }
 
 // live prints a line for each answer of the running service. A denial is an answer, not a failure.
-func (a *explainCmd) live(s loaded) error {
-	sent, err := parseDescriptors(a.Descriptor)
+func (e *explainCmd) live(s loaded) error {
+	sent, err := parseDescriptors(e.Descriptor)
 	if err != nil {
 		return err
 	}
 	switch {
-	case a.Domain == "":
+	case e.Domain == "":
 		return usage("--live: name the domain of the request with --domain")
-	case a.Rules != "" || a.Tier != "":
+	case e.Rules != "" || e.Tier != "":
 		return usage("--rules and --tier: the running service has its own rules and tiers, so --live takes neither")
-	case a.Hits > math.MaxUint32:
+	case e.Hits > math.MaxUint32:
 		return usage("--hits: the protocol of Envoy has at most %d", uint32(math.MaxUint32))
-	case a.UntilDenied < 0:
+	case e.UntilDenied < 0:
 		return usage("--until-denied: expected a number above 0")
-	case a.Timeout <= 0:
+	case e.Timeout <= 0:
 		return usage("--timeout: expected a duration above 0")
 	}
-	address, secure, err := a.service(s.GRPC)
+	address, secure, err := e.service(s.GRPC)
 	if err != nil {
 		return fmt.Errorf("explain: %w", err)
 	}
@@ -177,8 +177,8 @@ func (a *explainCmd) live(s loaded) error {
 		return fmt.Errorf("explain: %s: %w", address, err)
 	}
 	defer conn.Close()
-	for range max(a.UntilDenied, 1) {
-		denied, err := a.once(conn, sent)
+	for range max(e.UntilDenied, 1) {
+		denied, err := e.once(conn, sent)
 		if client.NothingListens(err) {
 			return fmt.Errorf("explain: nothing listens on %s: start rls there, or name another --address", address)
 		}
@@ -189,17 +189,17 @@ func (a *explainCmd) live(s loaded) error {
 			return nil
 		}
 	}
-	if a.UntilDenied > 0 {
-		return fmt.Errorf("explain: %s denied none of %d requests", address, a.UntilDenied)
+	if e.UntilDenied > 0 {
+		return fmt.Errorf("explain: %s denied none of %d requests", address, e.UntilDenied)
 	}
 	return nil
 }
 
 // once sends the request once and prints the answer.
-func (a *explainCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (denied bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), a.Timeout)
+func (e *explainCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (denied bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), e.Timeout)
 	defer cancel()
-	r, err := ratelimit.Ask(ctx, conn, a.Domain, sent, uint32(a.Hits))
+	r, err := ratelimit.Ask(ctx, conn, e.Domain, sent, uint32(e.Hits))
 	if err != nil {
 		return false, err
 	}
@@ -208,14 +208,14 @@ func (a *explainCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) 
 }
 
 // service returns the address and the credentials for calling the service.
-func (a *explainCmd) service(s settings.GRPC) (settings.Address, credentials.TransportCredentials, error) {
-	if a.Address == "" {
+func (e *explainCmd) service(s settings.GRPC) (settings.Address, credentials.TransportCredentials, error) {
+	if e.Address == "" {
 		return client.Local(s)
 	}
-	host, _, err := net.SplitHostPort(a.Address)
+	host, _, err := net.SplitHostPort(e.Address)
 	if err != nil && s.TLS.On() {
 		return "", nil, usage("--address: %w", err)
 	}
 	secure, err := client.Remote(s, host)
-	return settings.Address(a.Address), secure, err
+	return settings.Address(e.Address), secure, err
 }

@@ -119,7 +119,7 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, ver
 		return nil, err
 	}
 	for i, one := range r.scopes {
-		one.Scope = r.Redis.Scopes[i]
+		one.Scope = r.Scopes[i]
 	}
 	m.StoreDown(r.isDown)
 	var load sync.WaitGroup

@@ -103,8 +103,10 @@ func plan(pkg, run string, modules []string) []lane {
 	}
 	// Those that take longest come first, so that none runs alone at the end. Tests wait for servers
 	// more than they compute.
-	own := []string{"-p=4", "-parallel=4", "./internal/daemon", "./test/serving", "./test/limits", "./test/tiers", "./test/monitoring",
-		"./test/replay", "./test/outage", "./pkg/window/redisstore", "./test/authorization", "./..."}
+	own := []string{
+		"-p=4", "-parallel=4", "./internal/daemon", "./test/serving", "./test/limits", "./test/tiers", "./test/monitoring",
+		"./test/replay", "./test/outage", "./pkg/window/redisstore", "./test/authorization", "./...",
+	}
 	return []lane{{{".", own}}, others}
 }
 

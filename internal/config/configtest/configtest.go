@@ -59,7 +59,7 @@ func Diff(t testing.TB, want, got any, what string, args ...any) {
 func Golden(t testing.TB, file, got string) {
 	t.Helper()
 	if *Update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,7 +104,7 @@ func BadFiles(t *testing.T, least int, load func(t *testing.T, file string) erro
 			}
 			wantFile := strings.TrimSuffix(file, ".yaml") + ".want"
 			if *Update {
-				if err := os.WriteFile(wantFile, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
+				if err := os.WriteFile(wantFile, []byte(got), 0o600); err != nil { //nolint:gosec // a file of the repository
 					t.Fatal(err)
 				}
 			}

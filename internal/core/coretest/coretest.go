@@ -45,6 +45,7 @@ func With(r rules.Rule, change func(*rules.Rule)) rules.Rule {
 
 const day = 24 * time.Hour
 
+// A limit of each policy.
 var (
 	SlidingLimit  = rules.Limit{Limit: window.Limit{Hits: 100, Window: time.Minute}}
 	BucketLimit   = rules.Limit{Limit: window.Limit{Hits: 50, Rate: 10, Window: time.Second, Policy: window.TokenBucket}}

@@ -50,6 +50,7 @@ type UsageUpdate struct {
 // Source says whose limit it is.
 type Source uint8
 
+// The sources.
 const (
 	SourceRule       Source = iota // the rule has it for all tiers
 	SourceTier                     // the rule has it for the tier of the subject
@@ -61,6 +62,7 @@ const (
 // Enforcement says whether a limit denies.
 type Enforcement uint8
 
+// The enforcements. The zero value denies.
 const (
 	Enforced           Enforcement = iota
 	EnforcedForSubject             // the subject's override says so
@@ -72,6 +74,7 @@ const (
 // DecidedBy says what has decided a limit.
 type DecidedBy uint8
 
+// What decides.
 const (
 	ByStore     DecidedBy = iota // the store of the limit's scope
 	ByLocal                      // the local store, because of StoreErrorLocal

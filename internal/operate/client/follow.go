@@ -15,10 +15,10 @@ import (
 // maxFollowed bounds the new denials of an instance at a time.
 const maxFollowed = 1000
 
-// Follow prints the denials in all, and every interval those that are new, until ctx ends or an
-// instance refuses. report gets what an operator should know about an instance. An error of print
+// Follow shows the denials in all, and every interval those that are new, until ctx ends or an
+// instance refuses. report gets what an operator should know about an instance. An error of show
 // ends it.
-func (c *Client) Follow(ctx context.Context, filter url.Values, all []Answer[insight.Denials], interval time.Duration, print func(*Denial) error, report func(from, text string)) error {
+func (c *Client) Follow(ctx context.Context, filter url.Values, all []Answer[insight.Denials], interval time.Duration, show func(*Denial) error, report func(from, text string)) error {
 	last, silent := make(map[Instance]uint64), make(map[Instance]bool)
 	for {
 		for i := range all {
@@ -43,7 +43,7 @@ func (c *Client) Follow(ctx context.Context, filter url.Values, all []Answer[ins
 			}
 		}
 		for _, d := range Merge(all) {
-			if err := print(&d); err != nil {
+			if err := show(&d); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
+// Callers is how many goroutines call a store at once.
 const Callers = 32
 
 // Concurrently runs f in every one of the callers and waits for all.

@@ -6,13 +6,19 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-func orElse(c window.Check) window.Check  { return in(window.Any, c) }
+func orElse(c window.Check) window.Check { return in(window.Any, c) }
+
+// Observe makes a check that never denies.
 func Observe(c window.Check) window.Check { return in(window.Observe, c) }
-func Always(c window.Check) window.Check  { return in(window.Always, c) }
+
+// Always makes a check that is charged in any case.
+func Always(c window.Check) window.Check { return in(window.Always, c) }
 
 // Cut is an answer to an update of which a part was not recorded.
 func Cut(d window.Decision) window.Decision { d.Cut = true; return d }
-func GiveBack(c window.Check) window.Check  { return in(window.Refund, c) }
+
+// GiveBack makes a check that is a refund.
+func GiveBack(c window.Check) window.Check { return in(window.Refund, c) }
 
 // modeTables are of all modes, alone and together. Where a comment lists a log,
 // it is as second:cost.

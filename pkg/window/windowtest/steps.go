@@ -18,6 +18,7 @@ type Step struct {
 	Want   []window.Decision
 }
 
+// The lengths of time in tables.
 const (
 	Micro  = time.Microsecond
 	Milli  = time.Millisecond
@@ -38,12 +39,18 @@ const (
 // Ask makes a check on the log (key, win).
 func Ask(key string, hits, cost uint64) window.Check { return AskIn(Win, key, hits, cost) }
 
+// AskIn makes a check on the log (key, w).
 func AskIn(w time.Duration, key string, hits, cost uint64) window.Check {
 	return window.Check{Key: key, Limit: window.Limit{Hits: hits, Window: w}, Cost: cost}
 }
 
-func One(c window.Check) []window.Check               { return []window.Check{c} }
-func Group(cs ...window.Check) []window.Check         { return cs }
+// One is a call with one check.
+func One(c window.Check) []window.Check { return []window.Check{c} }
+
+// Group is a call with several checks.
+func Group(cs ...window.Check) []window.Check { return cs }
+
+// Answers are the decisions that a call should get.
 func Answers(ds ...window.Decision) []window.Decision { return ds }
 
 func in(m window.Mode, c window.Check) window.Check {
@@ -51,29 +58,34 @@ func in(m window.Mode, c window.Check) window.Check {
 	return c
 }
 
+// Precise gives a check its precision.
 func Precise(p time.Duration, c window.Check) window.Check {
 	c.Precision = p
 	return c
 }
 
-// The kinds of answer. Durations are waits: unit until one unit more has room, reset until
-// the log is empty. If the log has one entry, both are the same.
+// Allowed is the answer to what was charged. Durations are waits: unit until one unit more has
+// room, reset until the log is empty. If the log has one entry, both are the same.
 func Allowed(remaining uint64, reset time.Duration) window.Decision {
 	return AllowedOf(remaining, reset, reset)
 }
 
+// AllowedOf is Allowed where the log has several entries.
 func AllowedOf(remaining uint64, unit, reset time.Duration) window.Decision {
 	return window.Decision{Allowed: true, Remaining: remaining, UnitAfter: unit, ResetAfter: reset}
 }
 
+// AllowedLast is the answer to what took the rest.
 func AllowedLast(unit, reset time.Duration) window.Decision {
 	return window.Decision{Allowed: true, UnitAfter: unit, ResetAfter: reset}
 }
 
+// Denied is the answer to what has room after retry.
 func Denied(remaining uint64, retry, unit, reset time.Duration) window.Decision {
 	return window.Decision{Remaining: remaining, RetryAfter: retry, UnitAfter: unit, ResetAfter: reset}
 }
 
+// Never is the answer to what is above the limit.
 func Never(remaining uint64, unit, reset time.Duration) window.Decision {
 	return window.Decision{Never: true, Remaining: remaining, UnitAfter: unit, ResetAfter: reset}
 }

@@ -73,6 +73,7 @@ type follower struct {
 	Oracle *oracle.Oracle
 }
 
+// Follow returns a follower whose oracle has the clock of a harness.
 func Follow(h *Harness) *follower { return &follower{h, oracle.New(h.Epoch)} }
 
 // Take makes a call and returns its answer.

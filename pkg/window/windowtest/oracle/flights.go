@@ -15,6 +15,7 @@ type Flight struct {
 	Ended map[window.StreamID]time.Duration // until when it is denied
 }
 
+// A FlightLog is the book of a limit in flight.
 type FlightLog struct {
 	wrote time.Duration
 	held  []held

@@ -67,11 +67,13 @@ type Ledger struct {
 	Spent []Spent       // oldest first
 }
 
+// Spent is one charge.
 type Spent struct {
 	At   time.Duration // rounded up
 	Cost uint64        // less what was given back
 }
 
+// New returns an Oracle of empty logs, whose clock begins at epoch.
 func New(epoch time.Duration) *Oracle {
 	return &Oracle{Epoch: epoch, Logs: make(map[window.LogID]*Ledger), Books: make(map[window.LogID]book), Paid: make(map[named]*paid)}
 }

@@ -34,6 +34,7 @@ func month(n, first int64) int64 {
 	return time.Date(year, in, min(int(first)+1, last), 0, 0, 0, 0, time.UTC).Unix()
 }
 
+// Cycles are the units of calendars.
 var Cycles = []cycle{
 	{"hour", time.Hour, func(n, a int64) int64 { return n*hourSeconds + a*60 }, 60},
 	{"day", day, func(n, a int64) int64 { return n*daySeconds - saved(n) + a*hourSeconds }, 24},

@@ -1,3 +1,4 @@
+// Package serverclock bounds the clock of a Redis server from its answers.
 package serverclock
 
 import (
