@@ -1,5 +1,7 @@
 // Package client sends HTTP requests to servers with rate limits. Its [Transport] reads what a
-// server says about its limits, waits, and sends the request again.
+// server says about its limits, waits, and sends the request again. It reads Retry-After,
+// RateLimit, RateLimit-Policy, RateLimit-* and X-RateLimit-*. It computes waits and backoff, and
+// spaces the requests of one key. A wait that is too long is a [WaitError].
 //
 //	c := &http.Client{Transport: new(client.Transport)}
 //	resp, err := c.Get("https://api.example.com/orders")

@@ -1,5 +1,6 @@
 // Package limiter limits requests inside a Go program, without Envoy. Rules, decisions and logs are
-// those of the service rls.
+// those of the service rls. A [Limiter] decides, [Rules] come from files or Go, a [Request] has a
+// [Descriptor] of each [Entry], and a [Decision] has headers, body and [LimitStatus].
 //
 //	rules, err := limiter.ReadRules("rules.yaml")
 //	store := memstore.New(memstore.Options{MaxBytes: 256 << 20})

@@ -1,5 +1,3 @@
-// Command rls is the rate-limit service for Envoy. "rls --help" lists its commands, and docs/
-// describes them.
 package main
 
 import (

@@ -3,11 +3,16 @@
 // YAML. Read its packages in this order:
 //
 //   - strict: YAML into structs; every problem has its position.
-//   - files, watch: find and read files, and notice that they change.
-//   - settings: how the service runs. redisclient opens Redis by them.
+//   - files: finds and reads the files of a path.
+//   - watch: notices that files change.
+//   - settings: how the service runs, from a file and the environment.
+//   - redisclient: opens a client of Redis by settings.
 //   - rules: what is limited, from files, from Go and from an xDS server, checked in one place.
-//   - tiers: who has which tier. sources opens another customer source. ruletests: tests of rules.
-//   - xds: the client that gets rules from an xDS server.
+//   - tiers: who has which tier, from a tiers file.
+//   - sources: opens another customer source by settings.
+//   - ruletests: reads tests of rules; package offline/ruletest runs them.
+//   - xds: the client that gets rules from an xDS server; package rules checks them.
+//   - configtest: helpers of tests.
 //   - config itself: [Load] makes all that one [Generation].
 //
 // # Terms

@@ -7,6 +7,12 @@
 //   - verdict: what a decision says of a request, and of each of its limits
 //   - decide: match, subjects, checks, one store call
 //   - explain: which limits apply to a subject, and why
-//   - tier, with its sources: which subject has an API key, and what it may do
-//   - denials, lease, fallback: what one process knows without its store
+//   - tier: which subject has an API key; the directory of a file, the cache of a customer source
+//   - tier/apikey and tier/strictjson: the texts of API keys, and the JSON of customer sources
+//   - tier/httpsource, tier/pgsource and tier/redissource: subjects in HTTP, PostgreSQL and Redis
+//   - denials: what the shared store has denied, repeated without asking it
+//   - lease: hits that this process has reserved in the shared store
+//   - fallback: quotas of this process while the shared store fails
+//   - reuse: the memory of one request, cleared for the next
+//   - coretest, tier/tiertest, reuse/reusetest: helpers of tests
 package core

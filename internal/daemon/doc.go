@@ -1,5 +1,9 @@
 // Package daemon makes the service from the settings and runs it: [Run] opens the listeners,
-// serves, reloads and drains.
+// serves, reloads and drains. Its code joins the other wings: stores, customer source, decider,
+// gRPC, HTTP and admin ports, health, probes, TLS, memory bounds, comparison, traces and logs.
+//
+//   - stores: opens Redis in each scope, with leases and quotas in front of it.
+//   - snapshot: keeps the memory store in a file between two processes.
 //
 // # Life of a process
 //

@@ -4,8 +4,12 @@
 //   - unary: a gRPC server that answers a call on the goroutine that has read it.
 //   - grpcserver: makes the server of the settings: that one, or grpc-go.
 //   - adapter: the one way of a call: memory, decode, decide, append, release.
-//   - ratelimit and extauthz: the two methods of Envoy, over gRPC and HTTP.
-//   - answer and wire: the fields, body and metadata of an answer, and how protobuf encodes them.
+//   - ratelimit: the method ShouldRateLimit of Envoy, over gRPC and as JSON over HTTP.
+//   - extauthz: the method Check of Envoy, over gRPC and HTTP; it finds API keys in requests.
+//   - answer: the header fields and the body of an answer.
+//   - answer/dynamic: the dynamic metadata of an answer.
+//   - wire: the encoding of protobuf, without knowledge of any message.
+//   - adapter/adaptertest: helpers of tests.
 //
 // No package here imports a store, or knows how a customer source works.
 package edge

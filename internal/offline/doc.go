@@ -3,9 +3,12 @@
 //
 //   - check: what would a service load, and what is wrong with it?
 //   - ruletest: do the rules decide as their tests expect?
-//   - replay: what would the rules have done with the requests of access logs? Its accesslog reads
-//     the logs, envoyfile the configuration of Envoy. Its describe makes the calls of Envoy, and
-//     report writes the result.
+//   - replay: what would the rules have done with the requests of access logs?
+//   - replay/accesslog: reads the lines of access logs into records.
+//   - replay/envoyfile: reads the configuration of Envoy, or a mapping file, into structs.
+//   - replay/describe: evaluates these structs: which descriptors has a record?
+//   - replay/report: writes the result as text, JSON and HTML.
+//   - replay/report/reporttest: helpers of tests.
 //   - diff: what changes in meaning from one set of rules to another?
 //   - envoyconfig: which configuration of Envoy fits the settings?
 package offline

@@ -1,10 +1,18 @@
 // Package operate and the packages in it answer what operators ask a running service. They change
 // nothing but what an operator resets, and no request waits for them. Read them in this order:
 //
-//   - insight: who is denied, what is used, and resets.
-//   - admin and console: its API and its pages for people; client asks the API, tables shows answers.
-//   - metrics, rates, calls and tracing: what is counted, measured and traced.
-//   - redislog: prints a log that Redis holds; docs: serves the manual.
+//   - insight: who is denied, what is used, and resets; its types are the JSON of the API.
+//   - admin: the HTTP API /v1/… with its parameters, tokens and guard, and the pages of text.
+//   - console: HTML pages of the same answers for people.
+//   - client: calls the API of running instances, for the commands of rls.
+//   - tables: writes the answers that client gets, for a terminal.
+//   - metrics: counts for Prometheus.
+//   - rates: rates of these counts, for insight.State.
+//   - calls: measures each call, and recovers from panics.
+//   - tracing: spans of calls for OTLP.
+//   - redislog: prints a log that Redis holds.
+//   - docs: serves the manual.
+//   - console/consoletest: helpers of tests.
 //
 // No package here decides a request.
 package operate

@@ -1,4 +1,6 @@
 // Package grpclimit has server interceptors for gRPC that ask a [limiter.Limiter] about each call.
+// A [Key] makes entries from metadata, the method or the address. [Limit] has the interceptors of
+// unary calls and of streams, and answers with status, details, header and trailer.
 //
 //	limit, err := grpclimit.New(l, grpclimit.Options{
 //		Domain:      "shop",

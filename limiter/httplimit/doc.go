@@ -1,4 +1,6 @@
-// Package httplimit is middleware for net/http that asks a [limiter.Limiter] about each request.
+// Package httplimit is middleware for net/http that asks a [limiter.Limiter] about each request. A
+// [Key] makes entries from headers, the address or the route. The handler writes header fields and
+// the 429, and counts requests in flight, also on hijacked connections.
 //
 //	limit, err := httplimit.New(l, httplimit.Options{
 //		Domain:      "shop",

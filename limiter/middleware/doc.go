@@ -1,6 +1,8 @@
-// Package middleware is what the middleware of every framework has in common: packages httplimit and
-// grpclimit use it, and so do those below contrib. Import it to write middleware for another
-// framework. R is how that framework passes a request, such as *http.Request.
+// Package middleware is what the middleware of every framework has in common: packages httplimit
+// and grpclimit use it, and so do those below contrib. It makes entries of requests ([Key], with
+// addresses behind proxies), decides ([Limit]), and merges header fields of nested middleware.
+// Import it to write middleware for another framework. R is how that framework passes a request,
+// such as *http.Request.
 //
 //	limit, err := middleware.New("ownlimit", l, middleware.Options[*own.Request]{ … })
 //	d, answer := limit.Ask(r.Context(), r)

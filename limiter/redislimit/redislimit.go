@@ -1,5 +1,6 @@
 // Package redislimit keeps the logs of package limiter in Redis, as the service rls does. So
-// programs and instances of rls on one Redis share their limits.
+// programs and instances of rls on one Redis share their limits. [Open] makes the [Store] from a
+// settings file or an environment.
 //
 // They share a log if they have the same key prefix, the same rules (domain, path and window), the
 // same secrets, and the same tiers. The surest way is one settings file for all of them: give it to

@@ -1,5 +1,7 @@
-// Package descriptors matches the descriptors of a request against the rules of a domain.
-// It does no I/O, reads no clock and imports only the standard library.
+// Package descriptors matches the descriptors of a request against the rules of a domain. It has
+// the [Tree] of keys, values and patterns ("s*"), the intersection of patterns, and the names of
+// logs: [AppendKey] escapes and joins their parts, and [ParseKey] takes them apart. It does no I/O,
+// reads no clock and imports only the standard library.
 //
 // # Terms
 //

@@ -1,5 +1,7 @@
-// Package window decides whether a caller may spend cost now, under an exact
-// sliding-window log.
+// Package window decides whether a caller may spend cost now, under an exact sliding-window log. It
+// has the contract of stores and its types: [Store], [Check], [Limit], [Decision], [Mode],
+// [Policy], [Scope], [Once], [Priority]. It checks and folds groups of checks, and has no store
+// itself.
 //
 // # Terms
 //

@@ -1,4 +1,5 @@
-// Package files finds and reads the files of rules and tiers. [List] says which files a path
-// of rules stands for. [Read] and [ReadFile] read a regular file up to a bound in bytes,
-// and [Text] takes a byte-order mark off.
+// Package files finds and reads the files of rules and tiers. [List] walks a directory, follows
+// symbolic links, and says which files a path of rules stands for; [CheckDirectory] refuses a wrong
+// path. [Read] and [ReadFile] read a regular file up to a bound in bytes ([TooLarge]), without a
+// byte-order mark of its text.
 package files

@@ -1,5 +1,7 @@
-// Package redisclient makes clients of Redis from settings: for the store and for the
-// customer source. It sets each option of the library go-redis once, with its reason.
+// Package redisclient makes clients of Redis from settings: for the store and for the customer
+// source. It sets each option of the library go-redis once, with its reason: timeouts, retries,
+// pools, TLS, logins, Sentinel and Cluster. It dials servers, and its errors say which address
+// failed and why.
 //
 // A client works for one server, for sentinels and for a cluster. It reads passwords and
 // certificates again for new connections when their files change. It never sends a command

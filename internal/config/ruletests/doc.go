@@ -1,4 +1,9 @@
-// Package ruletests reads files of tests for rules:
+// Package ruletests reads the YAML files of tests for rules into a [File] with [Test], [Step],
+// [Request] and [Expect]. Package ruletest of the wing offline runs them. It has the keys of such a
+// file: requests, costs, times of steps, rows of tables, and the expected counts, rule, headers and
+// waits.
+//
+// A file:
 //
 //	rules: rules.yaml
 //	tiers: tiers.yaml

@@ -1,5 +1,8 @@
-// Package settings reads the settings of the service: listeners, store, headers, logs. It
-// reads them once, at start, and [Settings] holds each value parsed and checked.
+// Package settings reads the settings of the service, once, at start: from a YAML file and the
+// variables SLIDEGATE_…. [Settings] holds each value parsed and checked: listeners, TLS, the store
+// and its scopes, Redis URLs, tiers, header styles, credentials of ext_authz, drop-in, comparison,
+// drain and logs. [Describe] lists all settings for the reference, and [ReadTokens] reads tokens of
+// the admin API.
 //
 // [Default] knows all defaults. A settings file overrides them, and the
 // environment overrides the file. The variable of a setting is its path in capitals:

@@ -1,4 +1,6 @@
 // Package sources opens the customer source that the settings name: Redis, PostgreSQL or HTTP.
+// [Check] checks these settings without a connection. [Open] makes the source of package
+// redissource, pgsource or httpsource, and [Ask] asks it for a few keys once.
 package sources
 
 import (

@@ -1,5 +1,7 @@
-// Package strict reads YAML into Go structs and reports everything that does not fit, each
-// problem with its file, line, path and message. It knows nothing of Slidegate.
+// Package strict reads YAML into Go structs and reports everything that does not fit, each problem
+// with its file, line, path and message. It has documents and nodes, keys, scalars (numbers,
+// durations such as 15s, the truth words of YAML 1.1), and values of JSON. It also has positions,
+// paths, quotes and suggestions ("did you mean") for messages. It knows nothing of Slidegate.
 //
 // The YAML library parses a file into nodes, and a [Decoder] walks them. No decoder of the
 // library reports unknown keys, duplicate keys, wrong types, missing values and bad values

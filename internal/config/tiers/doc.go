@@ -1,5 +1,6 @@
-// Package tiers reads tiers files: the names of the tiers, and the subjects with their tier
-// and their API keys.
+// Package tiers reads tiers files: the names of the tiers, and the subjects with their tier and
+// their API keys. It has the keys of this YAML: tiers, default, subjects, digests of API keys,
+// disabled, overrides and labels. It hides their texts in problems, and fills a tier.Directory.
 //
 //	tiers: [free, starter, pro]
 //	default: free

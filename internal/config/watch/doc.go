@@ -1,4 +1,4 @@
-// Package watch notices files that change. A [Watcher] calls back when the files of rules
-// and tiers may have changed. A [Reread] is a value that is read from files, such as a
-// certificate, and read again when one of them has changed.
+// Package watch notices files that change. A [Watcher] polls names, sizes and times of the files of
+// rules and tiers, and calls back when they may have changed. A [Reread] is a value that is read
+// from files, such as a certificate or a password. It is read again when one of them has changed.
 package watch

@@ -1,4 +1,7 @@
-// Package xds gets rules from an xDS server, such as Envoy Gateway.
+// Package xds gets rules from an xDS server, such as Envoy Gateway. It has the [Client] of the
+// aggregated stream (ADS) with versions, nonces, ACK, NACK and reconnects. It has a codec that
+// bounds messages, and [Decode], which turns RateLimitConfig into domains and descriptors for a
+// [Loader].
 //
 // # Terms
 //

@@ -1,4 +1,7 @@
-// Package decide is the one package that decides requests. The files are in the order of the way:
+// Package decide is the one package that decides requests: [Decider], [Call] and the steps of a
+// call. It makes store checks of rules, overrides, quotas, costs, refunds, idempotency keys and
+// calendars, answers while the store fails, and calls [Meter], [Recorder] and [Tracer]. The files
+// are in the order of the way:
 //
 //  1. decider.go, generation.go: an adapter turns Envoy's message into a [Request]: a domain,
 //     descriptors, costs. API keys are digests by then. [Decider.Begin] puts it into a [Call].
@@ -13,19 +16,18 @@
 //
 // # With waiting and without
 //
-// [Call.Decide] has an argument wait. Without it Decide does not block: it stops if it
-// has to ask a store or a customer source first. The [Call] keeps what is known by then,
-// and the next Decide continues from there on any goroutine, by the same rules. So
-// nothing is counted before the request is decided. The embedded store decides every
-// request without waiting. In front of Redis, the remembered denials and the leases
-// decide some requests without waiting.
+// [Call.Decide] has an argument wait. Without it Decide does not block: it stops if it has to ask a
+// store or a customer source first. The [Call] keeps what is known by then, and the next Decide
+// continues from there on any goroutine, by the same rules. So nothing is counted before the
+// request is decided. The embedded store decides every request without waiting. In front of Redis,
+// the remembered denials and the leases decide some requests without waiting.
 //
 // # Usage updates
 //
-// Envoy may ask a rule before a request, with a cost of 0, and report the cost after the
-// response. Such a cost is recorded even if it is denied if the rule says charge: always, or if
-// the call says that its stream has ended. No history decides that. With [rules.Rules.ReportUsage], a
-// denied cost above 1 is recorded by a second call of the store if something remained.
+// Envoy may ask a rule before a request, with a cost of 0, and report the cost after the response.
+// Such a cost is recorded even if it is denied if the rule says charge: always, or if the call says
+// that its stream has ended. No history decides that. With [rules.Rules.ReportUsage], a denied cost
+// above 1 is recorded by a second call of the store if something remained.
 //
 // # Deny and error
 //

@@ -1,4 +1,6 @@
 // Package denials remembers what the shared store has denied, so that a process can repeat it.
+// [Memory] keeps the last answer for each log, counts its waits down, and answers groups that it
+// knows to be denied.
 //
 // A log records only what was allowed. So a denial stays true until its
 // [window.Decision.RetryAfter] has passed, unless hits are given back or the log is removed. [Memory]

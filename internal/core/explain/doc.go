@@ -1,4 +1,6 @@
-// Package explain answers which limits apply to a subject, and why. It decides nothing.
+// Package explain answers which limits apply to a subject, and why. It decides nothing. It has the
+// answers behind rls explain, usage and validate: the [Account] of a subject, the [Explanation] of
+// one request, and the [Review] of rules. A review notes what has no effect, and what it costs.
 //
 //   - [AccountOf] has the limits of a subject, an API key, an address or a descriptor, and the logs
 //     in which they count. It makes the checks that such a request would get. If a rule has a log for

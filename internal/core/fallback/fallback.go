@@ -1,4 +1,6 @@
 // Package fallback decides for rules with on_store_error: local if the shared store cannot decide.
+// Its [Store] has a quota of each limit for this process, a part of the limit by the number of
+// processes. [Store.Learn] notes what the shared store knew.
 //
 // A process admits its quota of each limit: the limit divided by the number of processes of its scope,
 // rounded down, but at least one hit. A limit of zero still denies, and an unlimited rule

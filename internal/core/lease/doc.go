@@ -1,5 +1,7 @@
-// Package lease decides in front of the shared store: with hits that it has reserved there, and with
-// denials that package denials remembers. It asks the shared store for the rest.
+// Package lease decides in front of the shared store: with hits that it has reserved there, and
+// with denials that package denials remembers. It asks the shared store for the rest. Its [Store]
+// measures demand, reserves and spends leases, and gives unused hits back. It also sends again the
+// ends of streams that failed, and has [Stats].
 //
 // Store forgets what it remembers of a log if cost was given back by a refund in [Store.Take], and after
 // [Store.Reset]. If the call of a refund fails, it forgets the log at once. These groups always go to the

@@ -1,4 +1,5 @@
-// Package reuse clears the memory of one request for the next request.
+// Package reuse clears the memory of one request for the next request: slices are emptied, zeroed
+// and kept up to [MaxBytes] ([Slice], [Grow], [Reset]).
 package reuse
 
 import "unsafe"

@@ -1,6 +1,8 @@
 // Package rules has one generation of the configuration: [Rules] with [Domain], [Rule], [Terms] and
-// [Limit]. Readers of files, xDS and Go programs make rules with [NewRules] and [Rules.Add]; once
-// that is done, nothing changes them, and all goroutines share them. No request is in here.
+// [Limit]. It also has the choices of rules ([OnStoreError], header styles, [ChargeOnce]),
+// canonical addresses, names of limits, overrides, and limits in words. Readers of files, xDS and
+// Go programs make rules with [NewRules] and [Rules.Add]; then nothing changes them, and all
+// goroutines share them. No request is in here.
 //
 // A rule limits the descriptors that end on its path. It has limits for each tier, and may have a
 // subject: the entry that says whom it limits. [Rules.Add] puts the path into the form that requests

@@ -1,5 +1,8 @@
-// Package tier finds out who calls: it turns the digest of an API key into a subject and
-// the tier that the subject subscribes to.
+// Package tier finds out who calls: it turns the digest of an API key into a subject and the tier
+// that the subject subscribes to. It has the interfaces [Source], [Batcher], [Watcher] and
+// [Resolver], the in-memory [Directory] of a file, and the [Cache] in front of a source: records,
+// queue, breaker, changes, statistics. [Secrets] digests API keys; [Subject], [Override] and labels
+// are checked here.
 //
 // # Terms
 //

@@ -1,5 +1,6 @@
-// Package stores opens the logs of a process in Redis, in each of its scopes, with what decides in front
-// of Redis and without it. rls and limiter/redislimit have the same.
+// Package stores opens the logs of a process in Redis, in each of its scopes. It puts together the
+// client and the store of each scope, the leases and remembered denials in front of Redis, and the
+// quotas without it. rls and limiter/redislimit have the same.
 package stores
 
 import (

@@ -1,6 +1,10 @@
-// Package answer renders a verdict as what a client reads: header fields, and the body of a
-// denial. It is pure. Header fields allocate one string, of which all values are parts.
-// Package dynamic renders the dynamic metadata for Envoy.
+// Package answer renders a verdict as what a client reads: header fields, and the body of a denial.
+// A [Renderer] writes RateLimit, RateLimit-Policy, RateLimit-*, X-RateLimit-* and Retry-After.
+// [AppendDenial] writes the problem document (RFC 9457) or the body of the rule. Resets and waits
+// in seconds are computed here, also as envoyproxy/ratelimit has them.
+//
+// It is pure. Header fields allocate one string, of which all values are parts. Package dynamic
+// renders the dynamic metadata for Envoy.
 //
 // # Styles
 //

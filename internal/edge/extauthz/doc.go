@@ -1,6 +1,8 @@
-// Package extauthz serves envoy.service.auth.v3.Authorization, and the same over HTTP. It
-// turns an API key into a subject and a tier, so the upstream never sees a key. If the
-// route asks for it, the same call also takes limits.
+// Package extauthz serves envoy.service.auth.v3.Authorization, and the same over HTTP. It turns an
+// API key into a subject and a tier, so the upstream never sees a key. It has credentials (headers,
+// cookies, query parameters), templates of descriptors, headers to the upstream, and failures of
+// each address. Each [Result] has its answer to the client. If the route asks for it, the same call
+// also takes limits.
 //
 // # The way of a request
 //

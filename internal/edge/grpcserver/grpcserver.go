@@ -1,6 +1,3 @@
-// Package grpcserver makes the gRPC server that the settings choose: grpc-go, or package unary, whose
-// adapters answer on the goroutine that reads the connection. Services, health, codec and bounds are
-// the same.
 package grpcserver
 
 import (

@@ -1,5 +1,7 @@
-// Package ratelimit serves envoy.service.ratelimit.v3.RateLimitService. It turns Envoy's
-// message into a decide.Request, and the decide.Verdict into the answer.
+// Package ratelimit serves envoy.service.ratelimit.v3.RateLimitService, and the same as JSON over
+// HTTP (/json). It turns Envoy's message (domain, descriptors, hits_addend, limit overrides) into a
+// decide.Request, and the decide.Verdict into the answer: codes, statuses, headers, dynamic
+// metadata. reference.go has the form of envoyproxy/ratelimit.
 //
 // # What Envoy does with the answer
 //

@@ -1,7 +1,8 @@
-// Package unary is a gRPC server for unary methods. It uses the framing and header
-// compression of golang.org/x/net/http2, and the status, codes, metadata, codecs,
-// interceptors and service descriptors of grpc-go. It does not serve streams, which
-// saves most of what a call costs.
+// Package unary is a gRPC server for unary methods. It uses the framing and header compression of
+// golang.org/x/net/http2, and the status, codes, metadata, codecs, interceptors and service
+// descriptors of grpc-go. It has connections, HTTP/2 frames, pseudo-headers, grpc-timeout, flow
+// control, GOAWAY, and budgets against floods. It serves no streams, which saves most of what a
+// call costs.
 //
 // # Why
 //

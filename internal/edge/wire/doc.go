@@ -1,5 +1,6 @@
-// Package wire reads requests and writes answers in the encoding of protobuf, without the
-// messages of its library.
+// Package wire reads requests and writes answers in the encoding of protobuf, without the messages
+// of its library. [Message] and [Field] read tags, varints and texts; functions named Append… write
+// fields, numbers, texts, inner messages, and the values of a Struct.
 //
 // # Writing
 //

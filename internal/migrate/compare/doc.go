@@ -1,5 +1,7 @@
-// Package compare asks another rate-limit service what this one has decided, and reports where
-// the answers differ. An operator uses it before a switch from one service to another.
+// Package compare asks another rate-limit service what this one has decided, and reports where the
+// answers differ. A [Comparer] sends the bytes of a share of the calls to the other service over
+// gRPC. It counts pairs of overall codes, and logs a difference with its [Reason]. An operator uses
+// it before a switch from one service to another.
 //
 // # The way of a call
 //

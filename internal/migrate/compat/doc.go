@@ -1,5 +1,7 @@
-// Package compat reads the environment of envoyproxy/ratelimit, so that rls can replace it
-// without a change of the environment.
+// Package compat reads the environment of envoyproxy/ratelimit, so that rls can replace it without
+// a change of the environment. It has a table of all variables (REDIS_URL, LOG_LEVEL, USE_STATSD
+// and others), the form of each value, and the setting that it becomes. rls env prints the [Row] of
+// each.
 //
 // [Mode] says whether a process is a drop-in: it was started as ratelimit, or SLIDEGATE_COMPAT
 // is envoyproxy. [Read] then turns the variables of envoyproxy/ratelimit into values of settings,

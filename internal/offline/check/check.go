@@ -1,5 +1,3 @@
-// Package check checks what a service would load, for rls validate: settings, rules, tiers and files
-// of tests. [Run] reads and checks, and [Result.WriteText] says what the rules mean and cost.
 package check
 
 import (

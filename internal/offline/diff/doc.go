@@ -1,5 +1,8 @@
-// Package diff compares two sets of rules and tiers, and says what changes in meaning. It
-// reads no files and knows no YAML: its caller has loaded both sets.
+// Package diff compares two sets of rules and tiers, and says what changes in meaning. [Compare]
+// makes a [Report] of each [Change] of rules, matches, tiers and subjects, each with its [Verdict]:
+// stricter, looser or both. It writes the report as text and JSON, and [Report.AddLive] adds
+// callers of a running service. It reads no files and knows no YAML: its caller has loaded both
+// sets.
 //
 // # What is compared
 //

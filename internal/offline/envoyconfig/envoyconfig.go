@@ -1,5 +1,6 @@
-// Package envoyconfig prints complete configurations of Envoy. Each is a file of the folder envoy,
-// with the addresses and the domain of the caller in place of those in the files.
+// Package envoyconfig prints complete configurations of Envoy. Each [Shape] is a YAML file of the
+// folder envoy. [Render] puts the addresses and the domain of the caller in place of those in the
+// files.
 package envoyconfig
 
 import (

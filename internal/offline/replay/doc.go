@@ -1,5 +1,7 @@
 // Package replay decides requests at times that the caller gives, by the code that decides live
-// requests.
+// requests. A [Timeline] is a service on a virtual clock, and an [Engine] decides all requests of
+// access logs. It has the figures of a [Report]: denials, peaks, most denied callers, what-if. A
+// [Condition] is a bound on one figure, and [Live] decides on a store that has its own clock.
 //
 // The policy and the stores take time as an argument, so a month of requests is decided as fast
 // as the process can. A [Timeline] is one service on a virtual clock: rules, an embedded store

@@ -1,5 +1,7 @@
 // Package ruletest runs tests of rules: it decides the requests of each step and compares the
-// answers with those that are expected.
+// answers with those that are expected. A [Runner] runs tests with virtual time or against Redis
+// ([InMemory], [InStore]), a [Failure] says what differs, and a [Report] is text or JUnit XML.
+// Package config/ruletests reads the files.
 //
 // Each test starts with empty logs. Requests are decided in the order of their times, so two
 // steps that overlap are two callers at once. On an embedded store time is virtual. On Redis it

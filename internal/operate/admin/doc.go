@@ -1,4 +1,8 @@
-// Package admin serves the pages of both HTTP ports, and guards them.
+// Package admin serves the HTTP API /v1/… as JSON, and the other paths of both HTTP ports, and
+// guards them. It has the routes and their query parameters (subject, digest, rule, since, limit,
+// cursor), and the problem documents (RFC 9457). It also has pages of text, profiles and
+// openapi.yaml. [Access] checks tokens and the cookie of a browser, and [Guard] checks Host and
+// Origin.
 //
 // # The admin port
 //

@@ -1,5 +1,6 @@
-// Package calls measures every call of a process, with spans if traces are on. It turns a panic into
-// INTERNAL, or 500, so that a panic ends one call alone.
+// Package calls measures every call of a process, with spans if traces are on. It turns a panic
+// into INTERNAL, or 500, so that a panic ends one call alone. Its [Recorder] has the interceptor of
+// gRPC and the wrappers of handlers for package unary and HTTP.
 package calls
 
 import (

@@ -1,6 +1,3 @@
-// Package client calls running instances, for the commands of rls. [New] makes a [Client] of the
-// admin ports that an operator names, and [AskAll] asks all of them at once. [Dial] calls the port
-// that Envoy calls.
 package client
 
 import (

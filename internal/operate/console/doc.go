@@ -1,5 +1,7 @@
-// Package console serves the pages of the admin port for people: what happens now, what a
-// customer has used and why it is denied, and what an operator has reset.
+// Package console serves the pages of the admin port for people: what happens now, what a customer
+// has used and why it is denied, and what an operator has reset. It has HTML templates, SVG charts,
+// log-in, forms, style sheet and script of the pages overview, rules, subject, top, denials, try
+// and audit.
 //
 // The server renders each page in full, so reading needs no script. The script console.js only
 // repeats the request of the page that is open and replaces its live parts. A page loads nothing

@@ -1,4 +1,3 @@
-// Package docs serves the project's pages on the admin port, and makes their addresses for texts of rls.
 package docs
 
 import "regexp"

@@ -1,4 +1,7 @@
-// Package metrics registers and updates every metric of the service.
+// Package metrics registers and updates every Prometheus metric of the service (slidegate_…): its
+// name, help, labels and buckets, for calls, rules, stores, tiers, streams, traces, xDS and
+// comparisons. [Descriptions] has all of them, for the reference, and [Metrics.Totals] reads counts
+// for the console.
 //
 // Names begin with slidegate_, units are base units, and names of counters end in _total.
 // Labels are names from the configuration, never a value from a request: no subject, no API

@@ -1,4 +1,5 @@
-// Package rates turns the counts of the metrics into the rates that a glance at a process shows.
+// Package rates turns the counts of the metrics into the rates that a glance at a process shows: a
+// [Sampler] takes them at intervals, for all calls and for each rule, with the quantiles of times.
 package rates
 
 import (

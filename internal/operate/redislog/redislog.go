@@ -1,4 +1,5 @@
-// Package redislog prints a log in Redis, for operators.
+// Package redislog prints a log in Redis, for operators. [Print] finds the log by its whole name in
+// Redis, and writes its entries, its bucket, or its requests in flight as text.
 package redislog
 
 import (

@@ -1,4 +1,3 @@
-// Package tables writes the answers of the admin API for a terminal, as tables and sentences.
 package tables
 
 import (

@@ -1,5 +1,6 @@
-// Package clientaddr reads addresses of clients, in each form in which proxies, servers and logs write
-// them. All of its functions are safe for concurrent use.
+// Package clientaddr reads addresses of clients, in each form in which proxies, servers and logs
+// write them: with ports, brackets, zones and spaces. All of its functions are safe for concurrent
+// use.
 package clientaddr
 
 import "net/netip"

@@ -1,5 +1,7 @@
 // Package safetext shows text from anywhere: names of files, of xDS resources and of rules, values
-// of requests. No terminal, log or page obeys what it returns. HTML still has to be escaped.
+// of requests. It escapes control characters, marks of direction, invisible characters and bytes
+// that are not UTF-8 ([Text]), and cuts text to a length. No terminal, log or page obeys what it
+// returns. HTML still has to be escaped.
 package safetext
 
 import (

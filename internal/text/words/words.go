@@ -1,4 +1,5 @@
-// Package words writes numbers and times for people, in the same way on every page and in every message.
+// Package words writes numbers and times for people, in the same way on every page and in every
+// message: counts with commas, durations, percentages, bytes and shares.
 package words
 
 import (

@@ -1,5 +1,7 @@
 // Package calendar computes when the periods of a calendar begin and end, for limits with the
-// policy window.Calendar.
+// policy window.Calendar. It has hours, days, weeks, months and years ([Unit]), and time zones
+// whose clock changes. It also reads the texts of a [Spec], such as a weekday or a day of the
+// month.
 //
 // # Periods
 //

@@ -1,4 +1,3 @@
-// Package inspect has what operators see of the logs of a store: readings, lists and removals.
 package inspect
 
 import (

@@ -1,4 +1,6 @@
-// Package memstore is the embedded store: logs in the memory of one process.
+// Package memstore is the embedded store: logs in the memory of one process. It has shards with
+// locks, their hash tables, eviction by bounds and owners, and a sweeper. It has the records of
+// streams and of idempotency, and the snapshots of [Store.Save] and [Load].
 //
 // It implements the contract of [window.Store] for the calls of one process. Processes
 // share nothing: two processes admit twice the limit. If that matters, use redisstore. A

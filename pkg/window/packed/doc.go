@@ -1,4 +1,7 @@
-// Package packed has the bytes of logs, and the arithmetic of one log.
+// Package packed has the bytes of logs, and the arithmetic of one log: slots and running sums of a
+// sliding log, counters, token buckets, periods, requests in flight and idempotency records. It
+// charges, refunds, computes waits, encodes and decodes. It has no keys, locks or I/O: stores have
+// those.
 //
 // [View] is the arithmetic of a log of [window.Sliding], [State] that of any policy, and [Decode]
 // reads a log for operators. All are pure: the log, the clock and the check go in; the answer and

@@ -1,4 +1,7 @@
-// Package redisstore keeps logs in Redis, for many processes that share limits.
+// Package redisstore keeps logs in Redis, for many processes that share limits. [Store] has a queue
+// and a breaker for each server ([NodeStats]), messages of batched requests, probes, names of keys,
+// and commands of operators. A request on several slots of a cluster, or in several [Scopes], has a
+// participant for each store. If one denies, the charges of the others are taken back.
 //
 // It implements the contract of [window.Store] with one Lua script, take.lua. The script
 // is a translation of package packed's arithmetic. One call of it decides a whole group,

@@ -1,5 +1,6 @@
-// Package apikey reads API keys as clients send them: the schemes of Authorization, the pairs of
-// Basic, and the names of fields that hold secrets.
+// Package apikey reads API keys as clients send them: the schemes of Authorization (Bearer, Basic),
+// the pairs of Basic, and which texts can be a key ([ValidKey]). [LooksSecret] guesses from the
+// name of an entry or a field whether it holds a secret.
 package apikey
 
 import (

@@ -1,4 +1,6 @@
-// Package httpsource looks subjects up at an HTTP endpoint of the operator.
+// Package httpsource looks subjects up at an HTTP endpoint of the operator. It has the URL and body
+// of a question (digest, key or id), TLS, the token and dialing. It has the JSON of an answer, its
+// status and content type, and Cache-Control as the age of a record.
 //
 // # Questions
 //

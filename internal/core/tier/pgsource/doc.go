@@ -1,5 +1,7 @@
-// Package pgsource looks subjects up in PostgreSQL, in a documented schema or by
-// an operator's own query.
+// Package pgsource looks subjects up in PostgreSQL, in a documented schema or by an operator's own
+// query. It has the SQL: one query by the digest of an API key, one by the id of a subject, and
+// batches of both for the documented [Schema]. It checks the types of parameters and columns, reads
+// rows, keeps a pool of connections, and watches changes by LISTEN ([Source.Watch]).
 //
 // # Questions
 //

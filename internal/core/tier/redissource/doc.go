@@ -1,6 +1,7 @@
-// Package redissource looks subjects up in Redis. It needs Redis 6.2 or later or Valkey:
-// a single server, a Sentinel set or a Cluster, depending on the client. It only reads.
-// The Redis may be another one than that of the limits.
+// Package redissource looks subjects up in Redis. It reads hashes of keys and of subjects and a
+// marker (HMGET, EXISTS), and listens to a channel for changes. It needs Redis 6.2 or later or
+// Valkey: a single server, a Sentinel set or a Cluster, depending on the client. It only reads. The
+// Redis may be another one than that of the limits.
 //
 // # Records
 //

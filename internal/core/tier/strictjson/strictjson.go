@@ -1,4 +1,5 @@
-// Package strictjson reads JSON objects without guessing what was meant.
+// Package strictjson reads JSON objects of customer sources and refuses what is ambiguous: a name
+// that is used twice, text that is not UTF-8, or anything after the object ([Object], [Text]).
 package strictjson
 
 import (

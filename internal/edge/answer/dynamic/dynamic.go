@@ -1,5 +1,3 @@
-// Package dynamic renders a verdict as dynamic metadata of Envoy: the entries of a Struct. Every
-// protocol uses the same names, which package ratelimit lists.
 package dynamic
 
 import (

@@ -1,5 +1,6 @@
-// Package stats keeps the metrics of envoyproxy/ratelimit, under its names and by its rules. It
-// sends them to a statsd server, and shows them to Prometheus.
+// Package stats keeps the metrics of envoyproxy/ratelimit, under its names and by its rules
+// (total_hits, over_limit, near_limit and others). A [Sender] sends them to a statsd server, and
+// [Stats.Handler] shows them to Prometheus with the mapping file of statsd_exporter ([Mapping]).
 //
 // # What is counted
 //

@@ -1,4 +1,7 @@
-// Package accesslog reads access logs: which requests came, when, and what is known of each.
+// Package accesslog reads access logs: which requests came, when, and what is known of each. It has
+// the formats of Envoy, nginx, Apache and Caddy, text and JSON, with their times and the operators
+// of Envoy such as %REQ()%. It also has gzip, prefixes of container runtimes and syslog, and the
+// order of several files.
 //
 // An [Attribute] names one property of a request, in the words of Envoy's own access log formats,
 // for example REQ(x-tenant) or PATH(NQ). The caller says which attributes it wants. A [Record] has

@@ -1,4 +1,6 @@
-// Package describe makes the questions that Envoy asks about the requests of an access log.
+// Package describe makes the questions that Envoy asks about the requests of an access log. It
+// finds the virtual host and the route of a request, and evaluates rate-limit actions and matchers
+// into descriptors. It reads costs and limits of descriptors from the log.
 //
 // [New] compiles Envoy's configuration, and [NewMap] a mapping file. Both give a Describer. It
 // finds the virtual host and the route of a request, and evaluates their actions on the attributes

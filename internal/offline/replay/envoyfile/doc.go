@@ -1,5 +1,7 @@
 // Package envoyfile reads what decides the descriptors of requests: Envoy's configuration with
-// [Read], or a mapping file with [ReadMap]. It uses none of Envoy's protos.
+// [Read], or a mapping file with [ReadMap]. It has the YAML and JSON of listeners, connection
+// managers, virtual hosts, routes, rate_limits, actions, matchers and access log formats. It does
+// not evaluate them, and uses none of Envoy's protos.
 //
 // Envoy's configuration has much that does not concern rate limits. [Read] finds the HTTP
 // connection managers and the route configurations wherever they are: in a bootstrap, a listener,

@@ -1,4 +1,6 @@
-// Package failure has why a store in Redis could not decide: the classes of its errors.
+// Package failure has why a store in Redis could not decide: the classes of its errors ([Class]),
+// such as a timeout or a refused write. [Classify] finds the class of an error of go-redis, and
+// [Of] that of an error of the store.
 package failure
 
 import (

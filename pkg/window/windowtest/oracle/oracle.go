@@ -1,5 +1,3 @@
-// Package oracle has naive stores: they decide as the contract of package window says, by loops over
-// all that was ever charged.
 package oracle
 
 import (

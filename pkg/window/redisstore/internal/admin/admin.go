@@ -1,4 +1,5 @@
-// Package admin reads, lists and removes logs in Redis for operators. It decides nothing.
+// Package admin reads, lists and removes logs in Redis for operators, with SCAN and scripts, on all
+// servers of a store. It decides nothing.
 package admin
 
 import (

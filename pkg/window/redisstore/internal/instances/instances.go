@@ -1,4 +1,5 @@
-// Package instances counts the processes that share the logs under a prefix.
+// Package instances counts the processes that share the logs under a prefix: each writes an entry
+// into a sorted set in Redis, renews it, and removes it at its end ([Counter]).
 package instances
 
 import (

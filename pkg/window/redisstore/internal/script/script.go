@@ -1,4 +1,3 @@
-// Package script has the scripts that decide in Redis, and the messages to and from them.
 package script
 
 import (

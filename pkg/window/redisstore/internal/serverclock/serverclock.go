@@ -1,4 +1,5 @@
-// Package serverclock bounds the clock of a Redis server from its answers.
+// Package serverclock bounds the clock of a Redis server from its answers ([Bounds]), and converts
+// deadlines of the local clock to that of the server.
 package serverclock
 
 import (
