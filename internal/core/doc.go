@@ -5,11 +5,14 @@
 //   - identity: whom a request is for, and the names of its logs
 //   - inflight: streams, what they hold, and who waits for it
 //   - verdict: what a decision says of a request, and of each of its limits
-//   - decide: match, subjects, checks, one store call
+//   - decide: the steps of a decision: match, subjects, checks, one store call
 //   - explain: which limits apply to a subject, and why
 //   - tier: which subject has an API key; the directory of a file, the cache of a customer source
-//   - tier/apikey and tier/strictjson: the texts of API keys, and the JSON of customer sources
-//   - tier/httpsource, tier/pgsource and tier/redissource: subjects in HTTP, PostgreSQL and Redis
+//   - tier/apikey: the texts of API keys: Authorization, Basic, names of secret entries
+//   - tier/strictjson: the JSON objects that customer sources answer with
+//   - tier/httpsource: a customer source at an HTTP endpoint of the operator
+//   - tier/pgsource: a customer source in PostgreSQL, with its queries
+//   - tier/redissource: a customer source in hashes of Redis
 //   - denials: what the shared store has denied, repeated without asking it
 //   - lease: hits that this process has reserved in the shared store
 //   - fallback: quotas of this process while the shared store fails

@@ -1,6 +1,6 @@
 // Package tracing sends spans of decisions to a receiver of OTLP, over gRPC or HTTP. It has the
 // variables of OpenTelemetry (OTEL_…), the [Tracer] with its exporter and sampler, and the span of
-// a [Call]: its parent, attributes, events of the store, and exemplars.
+// a [Call]: its parent, attributes, the child span of the store, and exemplars.
 //
 // [Open] reads the standard variables of OpenTelemetry. It refuses wrong values that decide where
 // spans go, and those that the libraries would print although they may be secrets. It returns nil if

@@ -1,7 +1,8 @@
 // Package pgsource looks subjects up in PostgreSQL, in a documented schema or by an operator's own
 // query. It has the SQL: one query by the digest of an API key, one by the id of a subject, and
-// batches of both for the documented [Schema]. It checks the types of parameters and columns, reads
-// rows, keeps a pool of connections, and watches changes by LISTEN ([Source.Watch]).
+// batches of both for the tables of deploy/postgres/schema.sql. It checks the types of parameters
+// and columns, reads rows, keeps a pool of connections, and watches changes by LISTEN
+// ([Source.Watch]).
 //
 // # Questions
 //
@@ -20,7 +21,7 @@
 // Without a row the key is unknown. More than one row, or a value that [tier.NewSubject]
 // refuses, is a bad record. With a column of another name or type each lookup is an
 // error: a misspelt "override" must not lift a limit unnoticed. The default query is for
-// the tables of [Schema].
+// the tables of deploy/postgres/schema.sql.
 //
 // # Connections
 //

@@ -33,10 +33,11 @@ type Options struct {
 	// TLS returns the configuration of each new connection over TCP. If it is nil or
 	// returns nil, there is no TLS. Without a ServerName the host's name is verified.
 	TLS func() *tls.Config
-	// Query has the digest as its only parameter, $1. Empty: the query for [Schema].
+	// Query has the digest as its only parameter, $1. Empty: the query for
+	// deploy/postgres/schema.sql.
 	Query string
 	// QueryByID has the id of a subject as its only parameter, $1. Empty: the query for
-	// [Schema] if Query is empty too. Otherwise no subject is known by id.
+	// deploy/postgres/schema.sql if Query is empty too. Otherwise no subject is known by id.
 	QueryByID string
 	// Channel is the channel of NOTIFY for changes. Empty: the source reports none.
 	Channel string
