@@ -21,7 +21,7 @@ func TestLiveNothing(t *testing.T) {
 	defer quiet.Close()
 	socket := "unix://" + filepath.Join(t.TempDir(), "s")
 	args := func(more ...string) []string {
-		return append([]string{"explain", "--live", "--domain", "d", "--descriptor", "a=b", "--timeout", "200ms"}, more...)
+		return append([]string{"explain", "--live", "--domain", "d", "--descriptor", "a=b", "--timeout", "500ms"}, more...)
 	}
 	for _, tt := range []struct {
 		own  string // SLIDEGATE_GRPC_ADDRESS

@@ -192,7 +192,7 @@ var modeTables = []Table{
 		{0, One(Always(Ask("k", 0, 0))), Answers(Never(0, 0, 10*Second))},
 		{1 * Second, One(Ask("k", 5, 1)), Answers(AllowedOf(2, 9*Second, 10*Second))}, // 0:2 1:1
 		{2 * Second, One(Observe(Ask("k", 0, 1))), Answers(Never(0, 0, 0))},
-		{2 * Second, One(GiveBack(Ask("k", 0, 1))), Answers(AllowedOf(0, 0*Milli, 8*Second))}, // 0:2
+		{2 * Second, One(GiveBack(Ask("k", 0, 1))), Answers(AllowedOf(0, 0*Millisecond, 8*Second))}, // 0:2
 		{2 * Second, Group(Observe(Ask("k", 0, 1)), Ask("a", 2, 1)), Answers(Never(0, 0, 0), Allowed(1, 10*Second))},
 		{2 * Second, Group(orElse(Ask("k", 0, 1)), orElse(Ask("a", 2, 1))), Answers(Never(0, 0, 0), AllowedLast(10*Second, 10*Second))},
 		{2 * Second, Group(orElse(Ask("k", 0, 1)), Ask("b", 2, 1)), Answers(Never(0, 0, 0), Allowed(2, 0))},

@@ -75,13 +75,13 @@ var precisionTables = []struct {
 		{5 * Second, One(Precise(Win, Ask("k", 3, 1))), Answers(AllowedLast(6*Second, 15*Second))},
 		{6 * Second, One(Precise(Win, GiveBack(Ask("k", 3, 2)))), Answers(Allowed(2, 5*Second))},
 	}},
-	{"a precision in a window of milliseconds", 10 * Milli, []Step{
-		{1 * Micro, One(Precise(Micro, AskIn(sixDays+Milli, "k", 5, 1))), Answers(Allowed(4, sixDays+2*Milli-Micro))},
-		{2*Milli + Micro, One(Precise(Milli+1, AskIn(sixDays+Milli, "k", 5, 1))), Answers(AllowedOf(3, 518400*Second-Micro, sixDays+3*Milli-Micro))},
-		{4*Milli + Micro, One(Precise(5*Milli, AskIn(sixDays+Milli, "k", 5, 1))), Answers(AllowedOf(2, 518400*Second-2001*Micro, sixDays+2*Milli-Micro))},
-		{6 * Milli, One(AskIn(sixDays+Milli, "k", 5, 1)), Answers(AllowedOf(1, 518400*Second-4*Milli, sixDays+Milli))},
-		{sixDays + 2*Milli - Micro, One(AskIn(sixDays+Milli, "k", 5, 2)), Answers(Denied(1, Micro, Micro, 5*Milli+Micro))},
-		{sixDays + 2*Milli, One(AskIn(sixDays+Milli, "k", 5, 2)), Answers(AllowedLast(3*Milli, sixDays+Milli))},
+	{"a precision in a window of milliseconds", 10 * Millisecond, []Step{
+		{1 * Micro, One(Precise(Micro, AskIn(sixDays+Millisecond, "k", 5, 1))), Answers(Allowed(4, sixDays+2*Millisecond-Micro))},
+		{2*Millisecond + Micro, One(Precise(Millisecond+1, AskIn(sixDays+Millisecond, "k", 5, 1))), Answers(AllowedOf(3, 518400*Second-Micro, sixDays+3*Millisecond-Micro))},
+		{4*Millisecond + Micro, One(Precise(5*Millisecond, AskIn(sixDays+Millisecond, "k", 5, 1))), Answers(AllowedOf(2, 518400*Second-2001*Micro, sixDays+2*Millisecond-Micro))},
+		{6 * Millisecond, One(AskIn(sixDays+Millisecond, "k", 5, 1)), Answers(AllowedOf(1, 518400*Second-4*Millisecond, sixDays+Millisecond))},
+		{sixDays + 2*Millisecond - Micro, One(AskIn(sixDays+Millisecond, "k", 5, 2)), Answers(Denied(1, Micro, Micro, 5*Millisecond+Micro))},
+		{sixDays + 2*Millisecond, One(AskIn(sixDays+Millisecond, "k", 5, 2)), Answers(AllowedLast(3*Millisecond, sixDays+Millisecond))},
 	}},
 }
 
@@ -92,15 +92,15 @@ var promisedPrecisions = []struct {
 	most      time.Duration // what the precision is in whole units
 }{
 	{window.Limit{Hits: 20_000, Window: Win}, 0, 0},
-	{window.Limit{Hits: 20_000, Window: Win}, Milli, Milli},
-	{window.Limit{Hits: 1_000_000, Window: Day}, 8640 * Milli, 8640 * Milli},
+	{window.Limit{Hits: 20_000, Window: Win}, Millisecond, Millisecond},
+	{window.Limit{Hits: 1_000_000, Window: Day}, 8640 * Millisecond, 8640 * Millisecond},
 	{window.Limit{Hits: 300, Window: Win}, Win, Win},
 	{window.Limit{Hits: 300, Window: Win}, Win/7 + 1, (Win / 7).Truncate(Micro) + Micro},
-	{window.Limit{Hits: 5_000_000, Window: 31 * Day}, 267_840 * Milli, 267_840 * Milli},
+	{window.Limit{Hits: 5_000_000, Window: 31 * Day}, 267_840 * Millisecond, 267_840 * Millisecond},
 	{window.Limit{Hits: 50_000, Window: 400 * Day}, 3456 * Second, 3456 * Second},
-	{window.Limit{Hits: 500, Window: sixDays + Micro}, Micro, Milli},
-	{window.Limit{Hits: 500, Window: sixDays + Micro}, sixDays + Micro, sixDays + Milli},
-	{window.Limit{Hits: 500, Window: 400 * Day}, 0, Milli},
+	{window.Limit{Hits: 500, Window: sixDays + Micro}, Micro, Millisecond},
+	{window.Limit{Hits: 500, Window: sixDays + Micro}, sixDays + Micro, sixDays + Millisecond},
+	{window.Limit{Hits: 500, Window: 400 * Day}, 0, Millisecond},
 }
 
 // runPrecision proves what precision promises without an oracle, from true times. No

@@ -265,7 +265,7 @@ func UpTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.
 func begin(r *rand.Rand, h *Harness, w time.Duration) time.Duration {
 	wrap := time.Duration(1<<40) * Micro
 	if w > sixDays {
-		wrap = (1 << 40) * Milli
+		wrap = (1 << 40) * Millisecond
 	}
 	before := Pick(r, w/2, w/3, Micro)
 	return Pick(r, 0, UpTo(r, Year), h.Aligned(wrap, before)-before)
@@ -278,7 +278,7 @@ func begin(r *rand.Rand, h *Harness, w time.Duration) time.Duration {
 func dense(shortWindows bool) Generator {
 	windows := []time.Duration{
 		Win, Win, Win, Win + 7*Micro,
-		sixDays - Micro, sixDays, sixDays + Micro, sixDays + Milli, window.MaxWindow,
+		sixDays - Micro, sixDays, sixDays + Micro, sixDays + Millisecond, window.MaxWindow,
 	}
 	if shortWindows {
 		windows = append(windows, window.MinWindow, window.MinWindow+Micro)
@@ -293,7 +293,7 @@ func dense(shortWindows bool) Generator {
 			}
 			d := &denseCaller{
 				win: w, other: other,
-				grid:   Pick(r, w/10, w/10, w/10, Micro, Milli, Milli/3),
+				grid:   Pick(r, w/10, w/10, w/10, Micro, Millisecond, Millisecond/3),
 				limits: []uint64{0, 1, 2, 3, 3, 4, 5},
 			}
 			if r.IntN(4) == 0 {
@@ -362,7 +362,7 @@ func (d *denseCaller) check(r *rand.Rand, key string) window.Check {
 		c.Cost = Pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53, 1<<32)
 	}
 	w := c.Limit.Window
-	c.Precision = Pick(r, 0, 0, 0, 0, w/10, w/3, w, Micro, 1500*time.Nanosecond, 7*Micro, Milli+1)
+	c.Precision = Pick(r, 0, 0, 0, 0, w/10, w/3, w, Micro, 1500*time.Nanosecond, 7*Micro, Millisecond+1)
 	return c
 }
 
@@ -374,7 +374,7 @@ func (d *denseCaller) check(r *rand.Rand, key string) window.Check {
 var long = Generator{
 	Steps: 1000,
 	Start: func(r *rand.Rand, h *Harness) (Caller, time.Duration) {
-		w := Pick(r, Win, Win, time.Hour, Day, sixDays, sixDays+Milli, 31*Day, window.MaxWindow)
+		w := Pick(r, Win, Win, time.Hour, Day, sixDays, sixDays+Millisecond, 31*Day, window.MaxWindow)
 		l := &longCaller{
 			win:     w,
 			other:   4 * w,
@@ -410,7 +410,7 @@ func (l *longCaller) Next(r *rand.Rand, past *History) (time.Duration, []window.
 			const hits = window.MaxHits - 1
 			return past.Now, One(AskIn(l.win, a, hits, hits-r.Uint64N(4*l.limit)))
 		}
-		return past.Now + l.win + Milli, One(AskIn(l.win, a, l.limit, 1))
+		return past.Now + l.win + Millisecond, One(AskIn(l.win, a, l.limit, 1))
 	}
 	if r.IntN(50) == 0 {
 		l.limit = Pick(r, l.limit/2+1, l.limit*2, l.limit*2, l.limit+1, l.limit/10+1)

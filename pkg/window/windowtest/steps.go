@@ -20,11 +20,11 @@ type Step struct {
 
 // The lengths of time in tables.
 const (
-	Micro  = time.Microsecond
-	Milli  = time.Millisecond
-	Second = time.Second
-	Day    = 24 * time.Hour
-	Year   = 365 * Day
+	Micro       = time.Microsecond
+	Millisecond = time.Millisecond
+	Second      = time.Second
+	Day         = 24 * time.Hour
+	Year        = 365 * Day
 
 	// sixDays is the longest window whose times are exact to the microsecond.
 	sixDays = 6 * Day

@@ -16,12 +16,12 @@ import (
 func runWindows(t *testing.T, h Harness, shortWindows bool) {
 	windows := []time.Duration{
 		Win, Win + 7*Micro, time.Hour, Day, sixDays - Micro, sixDays,
-		sixDays + Micro, sixDays + Milli, 31 * Day, 365 * Day, window.MaxWindow - Micro, window.MaxWindow,
+		sixDays + Micro, sixDays + Millisecond, 31 * Day, 365 * Day, window.MaxWindow - Micro, window.MaxWindow,
 	}
 	if shortWindows {
 		windows = append(windows, window.MinWindow, window.MinWindow+Micro, Second)
 	}
-	origin := h.Aligned(Milli, 0)
+	origin := h.Aligned(Millisecond, 0)
 	for _, w := range windows {
 		hit := func(hits, cost uint64) []window.Check { return One(AskIn(w, "k", hits, cost)) }
 		steps := []Step{
@@ -34,18 +34,18 @@ func runWindows(t *testing.T, h Harness, shortWindows bool) {
 			{3 * w, hit(3, 3), Answers(AllowedLast(w, w))},
 		}
 		if w > sixDays {
-			whole := (w + Milli - 1).Truncate(Milli) - w // what W misses to whole milliseconds
+			whole := (w + Millisecond - 1).Truncate(Millisecond) - w // what W misses to whole milliseconds
 			steps = []Step{
 				{0, hit(4, 1), Answers(Allowed(3, w))}, // 0 ms
-				{1 * Micro, hit(4, 1), Answers(AllowedOf(2, w-Micro, w+Milli-Micro))},
+				{1 * Micro, hit(4, 1), Answers(AllowedOf(2, w-Micro, w+Millisecond-Micro))},
 				{999 * Micro, hit(4, 1), Answers(AllowedOf(1, w-999*Micro, w+Micro))},
-				{1 * Milli, hit(4, 1), Answers(AllowedLast(w-Milli, w))}, // all three at 1 ms
-				{w - Micro, hit(4, 1), Answers(Denied(0, Micro, Micro, Milli+Micro))},
-				{w, hit(4, 0), Answers(Allowed(1, Milli))},
-				{w + Milli - Micro, hit(4, 2), Answers(Denied(1, Micro, Micro, Micro))},
-				{w + Milli, hit(4, 4), Answers(AllowedLast(w+whole, w+whole))},
-				{2*w + Milli + whole - Micro, hit(4, 1), Answers(Denied(0, Micro, Micro, Micro))},
-				{2*w + Milli + whole, hit(4, 0), Answers(Allowed(4, 0))},
+				{1 * Millisecond, hit(4, 1), Answers(AllowedLast(w-Millisecond, w))}, // all three at 1 ms
+				{w - Micro, hit(4, 1), Answers(Denied(0, Micro, Micro, Millisecond+Micro))},
+				{w, hit(4, 0), Answers(Allowed(1, Millisecond))},
+				{w + Millisecond - Micro, hit(4, 2), Answers(Denied(1, Micro, Micro, Micro))},
+				{w + Millisecond, hit(4, 4), Answers(AllowedLast(w+whole, w+whole))},
+				{2*w + Millisecond + whole - Micro, hit(4, 1), Answers(Denied(0, Micro, Micro, Micro))},
+				{2*w + Millisecond + whole, hit(4, 0), Answers(Allowed(4, 0))},
 			}
 		}
 		for i, s := range steps {
@@ -95,7 +95,7 @@ func runWalks(t *testing.T, h Harness) {
 	for _, w := range []time.Duration{Day, sixDays, 400 * Day} {
 		round := (1 << 40) * Micro
 		if w > sixDays {
-			round = (1 << 40) * Milli
+			round = (1 << 40) * Millisecond
 		}
 		f := Follow(&h)
 		few, many, heavy := AskIn(w, fmt.Sprint("few", w), 3, 1), AskIn(w, fmt.Sprint("many", w), 40, 1), AskIn(w, fmt.Sprint("heavy", w), Most, 1<<30+1)
@@ -111,10 +111,10 @@ func runWalks(t *testing.T, h Harness) {
 
 	// Idle until the times have almost wrapped, or have just wrapped. Also for half as
 	// long, after which a time could be read as one in the future.
-	for _, w := range []time.Duration{Win, sixDays, sixDays + Milli} {
+	for _, w := range []time.Duration{Win, sixDays, sixDays + Millisecond} {
 		unit := Micro
 		if w > sixDays {
-			unit = Milli
+			unit = Millisecond
 		}
 		for _, idle := range []time.Duration{1 << 39, 1<<40 - 1, 1 << 40, 1<<40 + 1, 1<<40 + 1<<39} {
 			for _, n := range []int{1, 20} { // a small log, and one that is not
@@ -165,10 +165,10 @@ func runLarge(t *testing.T, h Harness) {
 			}
 		}
 	}
-	charge(hits, Milli) // full
+	charge(hits, Millisecond) // full
 	probe()
 	f.Take(t, now, c)
-	now += time.Hour - hits/2*Milli // half have expired, and were not dropped
+	now += time.Hour - hits/2*Millisecond // half have expired, and were not dropped
 	probe()
 	f.Take(t, now, GiveBack(AskIn(time.Hour, "large", hits, 0)))
 	charge(1, 0)
@@ -176,17 +176,17 @@ func runLarge(t *testing.T, h Harness) {
 	charge(hits/2, 100*Micro) // every tenth charge drops an entry
 	probe()
 	f.Take(t, now, GiveBack(AskIn(time.Hour, "large", hits, 2*hits/5)))
-	charge(200, Milli)
+	charge(200, Millisecond)
 	probe()
-	now += time.Hour - 150*Milli // of those 200, some expire, and a refund drops some more
+	now += time.Hour - 150*Millisecond // of those 200, some expire, and a refund drops some more
 	charge(1, 0)
 	f.Take(t, now, AskIn(time.Hour, "large", hits, 5))
-	now += 10 * Milli
+	now += 10 * Millisecond
 	f.Take(t, now, GiveBack(AskIn(time.Hour, "large", hits, 3)))
 	probe()
-	charge(hits/3, Milli)
+	charge(hits/3, Millisecond)
 	c.Limit.Hits = 3 * hits // where it has gone round, it grows
-	charge(hits, Milli)
+	charge(hits, Millisecond)
 	probe()
 	c.Limit.Hits = hits
 	now += time.Hour - Micro // but for one

@@ -62,7 +62,7 @@ func runInspectorPolicies(t *testing.T, h windowtest.Harness) {
 		}
 	}
 	for step := range steps {
-		k.now += windowtest.Pick(k.r, 0, 0, windowtest.Micro, windowtest.Milli, windowtest.Win/20, windowtest.Win/3, time.Minute).Truncate(windowtest.Micro)
+		k.now += windowtest.Pick(k.r, 0, 0, windowtest.Micro, windowtest.Millisecond, windowtest.Win/20, windowtest.Win/3, time.Minute).Truncate(windowtest.Micro)
 		h.SetNow(k.now)
 		switch k.r.IntN(10) {
 		case 0, 1:

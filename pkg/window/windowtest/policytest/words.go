@@ -23,7 +23,7 @@ type step struct {
 // The words of the tables of steps.
 const (
 	micro  = windowtest.Micro
-	milli  = windowtest.Milli
+	milli  = windowtest.Millisecond
 	second = windowtest.Second
 	day    = windowtest.Day
 	year   = windowtest.Year
