@@ -104,7 +104,7 @@ func BadFiles(t *testing.T, least int, load func(t *testing.T, file string) erro
 			}
 			wantFile := strings.TrimSuffix(file, ".yaml") + ".want"
 			if *Update {
-				if err := os.WriteFile(wantFile, []byte(got), 0o600); err != nil { //nolint:gosec // a file of the repository
+				if err := os.WriteFile(wantFile, []byte(got), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
