@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +152,67 @@ func TestWatched(t *testing.T) {
 	for _, want := range []string{tests, set, rules} {
 		if !slices.Contains(got, want) {
 			t.Errorf("watched: %q, without %s", got, want)
+		}
+	}
+}
+
+// TestBuild: what was linked counts first, then what the go command recorded.
+func TestBuild(t *testing.T) {
+	checkout := &debug.BuildInfo{Main: debug.Module{Version: "v0.0.0-20261122193000-0123456789ab+dirty"}}
+	type linked struct{ version, commit, date string }
+	for _, tt := range []struct {
+		name   string
+		linked linked
+		info   *debug.BuildInfo
+		want   build
+	}{
+		{"nothing is known", linked{}, nil, build{"dev", "unknown", "unknown"}},
+		{"a test", linked{}, &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, build{"dev", "unknown", "unknown"}},
+		{"go build", linked{}, checkout, build{"0.0.0-20261122193000-0123456789ab+dirty", "unknown", "unknown"}},
+		{"make build", linked{"0.1.0-3-g0123456", "0123456789abcdef-dirty", "2026-11-22T19:30:00Z"}, checkout, build{"0.1.0-3-g0123456", "0123456789abcdef-dirty", "2026-11-22T19:30:00Z"}},
+		{"go install", linked{}, &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0"}}, build{"0.1.0", "unknown", "unknown"}},
+		{"an image", linked{"v0.1.0", "fedcba", "2026-12-01T00:00:00Z"}, &debug.BuildInfo{}, build{"0.1.0", "fedcba", "2026-12-01T00:00:00Z"}},
+	} {
+		version, commit, date = tt.linked.version, tt.linked.commit, tt.linked.date
+		if got := buildOf(tt.info, tt.info != nil); got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+	version, commit, date = "", "", ""
+}
+
+// TestLiveNothing asks addresses on which nothing listens, and one that never answers.
+func TestLiveNothing(t *testing.T) {
+	quiet, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	defer quiet.Close()
+	socket := "unix://" + filepath.Join(t.TempDir(), "s")
+	args := func(more ...string) []string {
+		return append([]string{"explain", "--live", "--domain", "d", "--descriptor", "a=b", "--timeout", "500ms"}, more...)
+	}
+	for _, tt := range []struct {
+		own  string // SLIDEGATE_GRPC_ADDRESS
+		args []string
+		want string
+	}{
+		{gone.Addr().String(), args(), "rls: explain: nothing listens on " + gone.Addr().String() + ": start rls there, or name another --address\n"},
+		{"", args("--address", gone.Addr().String()), "rls: explain: nothing listens on " + gone.Addr().String() + ": start rls there, or name another --address\n"},
+		{socket, args(), "rls: explain: nothing listens on " + socket + ": start rls there, or name another --address\n"},
+		{quiet.Addr().String(), args(), "DeadlineExceeded"},
+	} {
+		if tt.own != "" {
+			t.Setenv("SLIDEGATE_GRPC_ADDRESS", tt.own)
+		}
+		code, out, fails := command(t, "", tt.args...)
+		if code != 1 || out != "" || !strings.Contains(fails, tt.want) {
+			t.Errorf("%q: got exit code %d, %q and %q, want 1 and %q", tt.args, code, out, fails, tt.want)
 		}
 	}
 }

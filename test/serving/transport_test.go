@@ -1,9 +1,12 @@
 package serving
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,13 +15,16 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 	"github.com/slidegate/slidegate/test/stack"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // The tests in this file are about the connection between Envoy and rls. make test-ways
@@ -467,4 +473,120 @@ func TestLargeMessages(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestPings pings an idle connection more often than every ten seconds. grpc-go's own client
+// would wait. So this test writes the frames itself.
+func TestPings(t *testing.T) {
+	t.Parallel()
+	rls := stack.Setup{Rules: stack.PerKey}.Serve(t)
+	if got := pings(t, rls, 10, 20*time.Millisecond); got == "" {
+		t.Error("ten pings: got no GOAWAY, want one")
+	}
+}
+
+// pings sends n pings, each a gap after the answer to the one before. It returns the
+// debug data of a GOAWAY, if there is one.
+func pings(t *testing.T, rls *edge.RLSServer, n int, gap time.Duration) string {
+	t.Helper()
+	conn, err := rls.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(process.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if err := framer.WritePing(false, [8]byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		for answered := false; !answered; {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				t.Fatalf("ping %d: %v", i+1, err)
+			}
+			switch frame := frame.(type) {
+			case *http2.PingFrame:
+				answered = frame.IsAck()
+			case *http2.GoAwayFrame:
+				return string(frame.DebugData())
+			}
+		}
+		// The gap is what the test is about.
+		process.WaitUntil(time.Now().Add(gap))
+	}
+	return ""
+}
+
+// TestRequestIDs: a denial has the id of the request in Envoy's access log, with the files that
+// Slidegate ships. The address has one request.
+func TestRequestIDs(t *testing.T) {
+	const rules = `
+domain: edge
+descriptors:
+  - {key: remote_address, rate_limit: {name: per-address, window: 1h, requests: 1}}
+  - {key: subject, rate_limit: {name: per-subject, window: 1h, requests: 1}}
+  - {key: in_flight, value: backend, rate_limit: {name: backend, window: 1h, requests: 1}}
+`
+	for _, config := range []string{stack.EdgeConfig, stack.SidecarConfig, stack.TLSConfig, stack.AuthorizationConfig, stack.InFlightConfig} {
+		t.Run(filepath.Base(config), func(t *testing.T) {
+			tiers := ""
+			if config == stack.AuthorizationConfig {
+				tiers = stack.CustomersWith("starter")
+			}
+			st := stack.FileSetup(t, config, rules, tiers, nil).Start(t)
+			c := st.From("127.0.0.9")
+			c.Get("/", "x-api-key", "zeta-key")
+			if got := c.Get("/", "x-api-key", "zeta-key"); got.Status != http.StatusTooManyRequests {
+				t.Fatalf("got %d %s, want 429", got.Status, got.Body)
+			}
+			entry, err := st.Envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["status"] == float64(http.StatusTooManyRequests) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got insight.Denials
+			if err := json.Unmarshal([]byte(stack.Page(t, st.RLS.Admin()+"/v1/denials")), &got); err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Denials) != 1 || got.Denials[0].RequestID == "" || got.Denials[0].RequestID != entry["request_id"] {
+				t.Errorf("got %+v, want one denial of the request %v", got.Denials, entry["request_id"])
+			}
+		})
+	}
+}
+
+// TestRequestIDsEverywhere: every shipped file that asks rls for limits sends the request's id with
+// the calls that can be denied.
+func TestRequestIDsEverywhere(t *testing.T) {
+	files := 0
+	for _, root := range []string{"../../envoy", "../../deploy"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text := tree.Read(t, strings.TrimPrefix(path, "../../"))
+			_, calls, asks := strings.Cut(text, "rate_limit_service:")
+			if !asks {
+				return nil
+			}
+			if files++; !strings.Contains(calls, `x-request-id`) || !strings.Contains(calls, `"%REQ(x-request-id)%"`) {
+				t.Errorf("%s does not send x-request-id to rls", path)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files < 8 {
+		t.Errorf("%d files ask for limits, want all", files)
+	}
 }

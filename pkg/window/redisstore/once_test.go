@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
 	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
@@ -191,5 +193,67 @@ func TestOnceInOneCall(t *testing.T) {
 	want := "1 true; 2 1r true; 1 1 true; 1 0 false; 0 1r true; 1 0r 1 false; 0 false; 0 0 false; "
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestOnceWhileASlotMoves: a request with an idempotency key is decided while the slot of its log moves, as one
+// without a key is.
+func TestOnceWhileASlotMoves(t *testing.T) {
+	c := startCluster(t)
+	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: 2 * time.Second})
+	t.Cleanup(func() { _ = s.Close() })
+	one := tagged("tag", 1000, 1, 1)
+	slot := c.Slot(redisstore.KeyName("", one.Log()))
+	from := c.MasterOfSlot(slot)
+	to := c.Masters()[0]
+	if to.Addr() == from.Addr() {
+		to = c.Masters()[1]
+	}
+	take(t, s, one)
+	ask := func(what string, attempt uint64) {
+		t.Helper()
+		next := tagged("tag", 1000, 1, attempt)
+		if attempt == 0 {
+			next.Once = window.Once{}
+		}
+		if _, err := s.Take(t.Context(), window.MayWait, []window.Check{next}, make([]window.Decision, 1)); err != nil {
+			t.Errorf("%s: attempt %d: %v", what, attempt, err)
+		}
+	}
+	c.BeginMigration(slot, from, to)
+	ask("the log is at the old server", 0)
+	ask("the log is at the old server", 1)
+	ask("the log is at the old server", 2)
+	c.MigrateKeys(slot, from, to, 100)
+	ask("the log is at the new server", 0)
+	ask("the log is at the new server", 1)
+	ask("the log is at the new server", 3)
+	c.FinishMigration(slot, from, to)
+	ask("afterwards", 4)
+}
+
+// TestDeniedOnceRecordWritesNothing: while a server refuses writes, a denied request with an idempotency key does not show
+// that it writes again.
+func TestDeniedOnceRecordWritesNothing(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	var again atomic.Int64
+	s := redisstore.New(client, redisstore.Options{Timeout: patient, Changed: func(c redisstore.Change) {
+		if !c.Refuses && !c.Open {
+			again.Add(1)
+		}
+	}})
+	defer s.Close()
+	take(t, s, tagged("full", 1, 1, 1))
+	if err := client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{tagged("other", 9, 1, 1)}, make([]window.Decision, 1)); failure.Of(err) != failure.Replicas {
+		t.Fatalf("got %v, want the class %s", err, failure.Replicas)
+	}
+	if d := take(t, s, tagged("full", 1, 1, 2))[0]; d.Allowed {
+		t.Fatalf("got %+v, want a denial", d)
+	}
+	if got := again.Load(); got != 0 {
+		t.Error("the server is told to write again, and it refuses to")
 	}
 }

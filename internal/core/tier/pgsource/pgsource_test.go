@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/goleak"
 
 	"github.com/slidegate/slidegate/deploy/postgres"
@@ -417,6 +418,78 @@ func FuzzCutPassword(f *testing.F) {
 		}
 		if strings.Contains(without, "sesame") && !strings.Contains(query+host+database, "sesame") {
 			t.Errorf("%q: got %q, which holds the password; cut was %q", text, without, cut)
+		}
+	})
+}
+
+// TestContract runs the suite against the schema without its checks, which would refuse
+// the malformed records. It is not parallel, because the suite would take goroutines of
+// other tests for leaks.
+func TestContract(t *testing.T) {
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, `ALTER TABLE slidegate.subjects DROP CONSTRAINT subjects_id_check, DROP CONSTRAINT subjects_overrides_check, DROP CONSTRAINT subjects_labels_check`)
+	s.Kill()
+	tiertest.Run(t, func(t *testing.T) tiertest.Fixture {
+		s.Start()
+		t.Cleanup(s.Kill) // ends the processes of the server too
+		exec(t, s, `TRUNCATE slidegate.subjects CASCADE`)
+		source, err := New(Options{URL: s.URL(), Channel: channel, Overrides: tiertest.ReadOverrides})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tiertest.Fixture{
+			Source: source,
+			Put: func(t *testing.T, subject tier.Subject, digests ...string) {
+				t.Helper()
+				exec(t, s, `WITH put AS (
+						INSERT INTO slidegate.subjects (id, tier, disabled, overrides, labels) VALUES ($1, $2, $3, $4, $5)
+						ON CONFLICT (id) DO UPDATE SET tier = excluded.tier, disabled = excluded.disabled, overrides = excluded.overrides, labels = excluded.labels)
+					INSERT INTO slidegate.keys (digest, subject) SELECT unnest($6::text[]), $1
+					ON CONFLICT (digest) DO UPDATE SET subject = excluded.subject, revoked_at = NULL`,
+					subject.ID, subject.Tier, subject.Disabled, tiertest.Overrides(subject), tiertest.Labels(subject), digests)
+			},
+			Remove: func(t *testing.T, digest string) {
+				t.Helper()
+				exec(t, s, `UPDATE slidegate.keys SET revoked_at = now() WHERE digest = $1`, digest)
+			},
+			RemoveSubject: func(t *testing.T, id string) {
+				t.Helper()
+				exec(t, s, `DELETE FROM slidegate.subjects WHERE id = $1`, id)
+			},
+			Corrupt: func(t *testing.T, digest string) {
+				t.Helper()
+				exec(t, s, `UPDATE slidegate.subjects SET overrides = '[]' WHERE id = (SELECT subject FROM slidegate.keys WHERE digest = $1)`, digest)
+			},
+			Stop:   func(*testing.T) { s.Kill() },
+			Start:  func(*testing.T) { s.Start() },
+			Freeze: func(*testing.T) { s.Pause() },
+			Thaw:   func(*testing.T) { s.Resume() },
+		}
+	})
+}
+
+// FuzzRow reads any row that a server may send.
+func FuzzRow(f *testing.F) {
+	f.Add("subject", uint32(25), []byte("acme"), "tier", uint32(1043), []byte("pro"))
+	f.Add("disabled", uint32(16), []byte("t"), "subject", uint32(20), []byte("7"))
+	f.Add("subject", uint32(17), []byte(nil), "subject", uint32(25), []byte(""))
+	f.Add("labels", uint32(3802), []byte(`{"a":"b"}`), "subject", uint32(70000), []byte("\xff"))
+	f.Fuzz(func(t *testing.T, name1 string, type1 uint32, value1 []byte, name2 string, type2 uint32, value2 []byte) {
+		c, err := readColumns([]pgconn.FieldDescription{{Name: name1, DataTypeOID: type1}, {Name: name2, DataTypeOID: type2}}, false)
+		if err != nil {
+			return
+		}
+		for _, row := range [][][]byte{{value1, value2}, {value1}, {nil, nil}, nil} {
+			_, s, err := c.read(row, tiertest.ReadOverrides)
+			if (s == nil) == (err == nil) {
+				t.Fatalf("%q: got both or neither: %v, %v", row, s, err)
+			}
+			if err != nil && !errors.Is(err, tier.ErrBadRecord) {
+				t.Errorf("%q: got %v, want a bad record", row, err)
+			}
+			if err == nil && tier.ValidID(s.ID) != nil {
+				t.Errorf("%q: got a subject with id %q", row, s.ID)
+			}
 		}
 	})
 }
