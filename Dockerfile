@@ -46,7 +46,7 @@ FROM scratch AS service
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Slidegate" \
-      org.opencontainers.image.description="Exact sliding-window rate limits beside Envoy" \
+      org.opencontainers.image.description="Exact sliding-window rate limits for Envoy" \
       org.opencontainers.image.source="https://github.com/slidegate/slidegate" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
@@ -54,7 +54,7 @@ LABEL org.opencontainers.image.title="Slidegate" \
 COPY --from=base /etc/passwd /etc/group /etc/
 COPY --from=base /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /image/ /
-# By number: Kubernetes cannot tell from a name that it is not root.
+# By number: Kubernetes cannot see from a name that it is not root.
 USER 65532:65532
 # gRPC for Envoy, and HTTP for people. The admin port listens on loopback unless its setting says otherwise.
 EXPOSE 8081 8080

@@ -173,7 +173,7 @@ eg-standalone-test: build envoy $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway ## run
 	SLIDEGATE_TEST_GATEWAY='$(TOOLS)/gateway-$(GATEWAY)' SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' \
 	  SLIDEGATE_TEST_RLS=$${SLIDEGATE_TEST_RLS:-$(CURDIR)/bin/rls} go test -count=1 -v ./test/gateway
 
-# Beside the gateway, egctl and the chart, as its releases have them.
+# Next to the gateway, egctl and the chart, as its releases have them.
 EG = $(TOOLS)/gateway-$(GATEWAY)
 # NODE starts a Kubernetes node for one command, with every image that it has.
 NODE = go run ./test/kubernetes/node -programs '$(TOOLS)/kubernetes-$(KUBERNETES)' \

@@ -52,7 +52,7 @@ type Descriptor struct {
 	// Cost is the number of hits to spend. Zero means 1, unless Ask is set.
 	Cost uint64
 	// Ask spends nothing: the decision says what remains. It is denied if that is nothing. Cost must
-	// be zero. Unlike in the service, later costs of the rule do not become usage reports: charge: always
+	// be zero. Unlike in the service, later costs of the rule do not become usage updates: charge: always
 	// makes them so.
 	Ask bool
 	// Refund gives Cost back, the newest hits first. It is always allowed.

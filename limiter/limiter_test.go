@@ -110,7 +110,7 @@ func TestAllow(t *testing.T) {
 			Rule: "per-address", Name: "per-address-1s", Policy: "sliding", Hits: 5, Window: time.Second, Remaining: 4, ResetAfter: time.Second,
 		}},
 		{60 * time.Second, ask, true, per(2, 0, 0)},
-		{60 * time.Second, large, false, later}, // a question makes no usage reports of later costs
+		{60 * time.Second, large, false, later}, // a question makes no usage updates of later costs
 		{60 * time.Second, ask, true, per(2, 0, 0)},
 		{60 * time.Second, limiter.One("shop", "unknown", "x"), true, limiter.LimitStatus{}},
 		{60 * time.Second, limiter.One("other", "api_key", "x"), true, limiter.LimitStatus{}},

@@ -120,7 +120,7 @@ func (l *load) start(ctx context.Context) {
 	for i, c := range l.callers {
 		first := begin.Add(l.interval * time.Duration(i) / time.Duration(len(l.callers)))
 		l.running.Go(func() {
-			// Two calls of a caller are far enough apart to tell their charges apart. A call that has
+			// Two calls of a caller are far enough apart to distinguish their charges. A call that has
 			// begun is finished: its answer counts.
 			traffic.Turns(ctx, first, l.interval, 2*clockSlack, func() { c.call(context.WithoutCancel(ctx)) })
 		})

@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	stores := flags.String("stores", "virtual,memory,redis", "where customers send, one after the other: virtual is without Envoy and with a virtual clock")
 	flags.DurationVar(&o.lasts, "for", time.Minute, "how long customers send")
 	flags.DurationVar(&o.unit, "unit", 10*time.Second, "the long window of the limits; all times of the customers are in proportion to it")
-	flags.IntVar(&o.customers, "customers", 200, "how many customers there are, beside the saturating one")
+	flags.IntVar(&o.customers, "customers", 200, "how many customers there are, without the saturating one")
 	flags.Uint64Var(&o.seed, "seed", 1, "the same seed has the same customers")
 	flags.StringVar(&o.wrong, "wrong", "", "make the service wrong, so that the run must fail: `more` allows a request too many, less a request too few, fixed has fixed windows")
 	if err := flags.Parse(args); err != nil {

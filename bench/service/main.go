@@ -23,7 +23,7 @@
 // answers before and after every measurement. h2load's counts of responses and bytes
 // must match, and rls must count the intended decisions.
 //
-// With -before, an older binary of the service is measured beside the new one, on
+// With -before, an older binary of the service is measured with the new one, on
 // each store. "make bench-before" builds it from a commit.
 //
 // The program itself makes the calls of a single caller.

@@ -1,5 +1,5 @@
 // Command window measures what a decision of pkg/window costs: Redis's CPU
-// and memory beside the common sorted set. "make bench" runs it:
+// and memory, and that of the common sorted set. "make bench" runs it:
 //
 //	go -C bench run ./window [-rounds N] [-calls N] [-only REGEXP] [-redis BINARY]
 //

@@ -18,7 +18,7 @@ type sample struct {
 // A probe measures once. Redis is empty when it begins.
 type probe func(ctx context.Context) (sample, error)
 
-// A row is a line of a table: something of ours beside its baseline.
+// A row is a line of a table: something of ours, and its baseline.
 type row struct {
 	topic  *topic
 	state  string // its name within the topic

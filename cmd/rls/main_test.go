@@ -157,7 +157,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "test --run=bursts|denial ../../docs/examples", stdout: "2 passed, 0 failed, 1352 requests; 5 not run\n"},
 		{line: "test --run=. ../../docs/examples", stdout: " requests; 0 not run\n"},
 		{line: "test --run=bursts --require-coverage ../../docs/examples", code: 2, stderr: "rls: --require-coverage: --run leaves tests out"},
-		{line: "test --run=denial --verbose ../../docs/examples", stdout: "PASS a denial tells the client when to come back\n    ../../docs/examples/limits_test.yaml:16: step 1 at 0s: expect: {allowed: 100, rule: per-key, limit: 100, remaining: 0, tier: free, subject: hobby, reset: 1m}\n"},
+		{line: "test --run=denial --verbose ../../docs/examples", stdout: "PASS a denial says when the client may come back\n    ../../docs/examples/limits_test.yaml:16: step 1 at 0s: expect: {allowed: 100, rule: per-key, limit: 100, remaining: 0, tier: free, subject: hobby, reset: 1m}\n"},
 		{line: "test --watch --format junit ../../docs/examples", code: 2, stderr: "rls: --watch: a report in the format junit is about one run: use --format text"},
 		{line: "test --require-coverage ../../docs/examples", stdout: " passed, 0 failed, "},
 		{line: "test --format junit ../../docs/examples", stdout: `<testsuites tests="7" failures="0">`},

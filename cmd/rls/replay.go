@@ -76,7 +76,7 @@ func replayOf(c *cli) *cobra.Command {
 	f.StringVar(&r.Now.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&r.Now.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
 	f.StringArrayVar(&r.Requests.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests and has the format of the log; several files are one configuration")
-	f.StringVar(&r.Requests.Map, "map", "", "a mapping `FILE`: in place of --envoy the descriptors of a request, beside --envoy the names of the fields in a JSON log")
+	f.StringVar(&r.Requests.Map, "map", "", "a mapping `FILE`: without --envoy the descriptors of a request, with --envoy the names of the fields in a JSON log")
 	f.StringVar(&r.Requests.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
 	f.StringVar(&r.Requests.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
 	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; without it rls recognises the named ones, and that of --envoy")

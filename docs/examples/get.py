@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gets a URL, and waits as the rate limit tells: get.py URL [API key]."""
+"""Gets a URL, and waits as the rate limit says: get.py URL [API key]."""
 
 import datetime
 import email.utils

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Gets a URL, and waits as the rate limit tells.
+# Gets a URL, and waits as the rate limit says.
 #
 #   MAX_WAIT=60 ./get.sh URL [options of curl]
 #

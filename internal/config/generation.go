@@ -118,7 +118,7 @@ type loader struct {
 	sent     *Sent        // what it sent; nil: nothing yet
 	portable bool         // see Input.Portable
 	before   *Generation  // its tiers are used, and no file is read; nil: the tiers are read
-	texts    []files.File // of rules, beside paths
+	texts    []files.File // of rules that are not in paths
 	stdin    []byte       // what the path Stdin stands for; nil: nothing
 	report   strict.Report
 	warn     strict.Report

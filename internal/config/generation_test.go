@@ -397,7 +397,7 @@ descriptors:
 		"built-in tiers.yaml: the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none",
 		s.Rules.Path + ":4: descriptors[api_key=***].value: an API key in plain text: add it to a subject of the tiers file, and give its tier a limit",
 		s.Rules.Path + ":7: descriptors[route].value: an empty value means any value: if you want that, remove the key",
-		s.Rules.Path + ":8: descriptors[route].rate_limit.name: the rule on line 5 has the same name: headers and metrics cannot tell them apart",
+		s.Rules.Path + ":8: descriptors[route].rate_limit.name: the rule on line 5 has the same name: headers and metrics cannot distinguish them",
 		s.Rules.Path + ":9: one client without an API key can use up \"backend.all\": add a rule with in_flight and a smaller max for its address, such as [in_flight=address, masked_remote_address]",
 	}
 	var got []string

@@ -108,7 +108,7 @@ func kindOfFile(data []byte) int {
 		return slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(names, k) })
 	}
 	switch {
-	case has("tests"): // beside a domain, rules and tiers
+	case has("tests"): // also with a domain, rules or tiers
 		return testsFile
 	case has("domain", "descriptors"):
 		return rulesFile

@@ -4,6 +4,6 @@
 // page of the commands, cli.md, is written by TestCommandsPage of cmd/rls.
 //
 // To add a page, write a function that returns its text into a separate file, and add a line to
-// [pages]. Text that no code has is in text/NAME.txt. Everything else belongs beside the code that it
+// [pages]. Text that no code has is in text/NAME.txt. Everything else belongs next to the code that it
 // describes.
 package main

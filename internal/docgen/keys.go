@@ -91,11 +91,11 @@ func rulesText() (string, error) {
 		},
 		{
 			title: "`rate_limit`", definition: "rateLimit", without: "limit", usual: "name limits by_tier unlimited subject on_store_error replaces cost observe body content_type",
-			text: "Beside these keys, or in `limits` and `by_tier`, are the keys of a limit.",
+			text: "The keys of a limit are next to these keys, or in `limits` and `by_tier`.",
 		},
 		{
 			title: "A limit", definition: "limit", usual: "unit requests_per_unit window requests policy rate burst time_zone starts starts_label max hold",
-			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label` and `hold` may also be beside `limits` or `by_tier`, for each limit without them. With `fixed`, windows begin at multiples of their length since 1970-01-01 UTC: a day at midnight, a week on Thursday.",
+			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label` and `hold` may also be next to `limits` or `by_tier`, for each limit without them. With `fixed`, windows begin at multiples of their length since 1970-01-01 UTC: a day at midnight, a week on Thursday.",
 		},
 		{title: "`starts`", definition: "starts"},
 		{title: "`charge_once`", definition: "chargeOnce"},

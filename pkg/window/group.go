@@ -16,7 +16,7 @@ const (
 	// Observe (shadow mode) never denies. The check is charged if the group is allowed
 	// and the check has room.
 	Observe
-	// Always (a usage report) records its cost whatever the group decides, even over the
+	// Always (a usage update) records its cost whatever the group decides, even over the
 	// limit. It denies the group if the check has no room.
 	Always
 	// Refund gives its cost back whatever the group decides, newest entries first and

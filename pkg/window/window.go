@@ -237,7 +237,7 @@ type Store interface {
 // break the contract. The cases are: decisions of another length than checks, an empty
 // key, a limit that is not [Limit.Valid], an unknown mode, a scope above [MaxScope], a precision outside 0 to the
 // window, a precision, lease, period or stream that does not belong to the policy or is
-// missing, a [Check.Once] out of bounds or beside what cannot have an idempotency record, two different
+// missing, a [Check.Once] out of bounds or in a check that cannot have an idempotency record, two different
 // streams, and two modes for one log that exclude each other. Stores call it before they change
 // anything.
 func Validate(checks []Check, decisions []Decision) error {
@@ -289,7 +289,7 @@ func (c *Check) validTerms() error {
 // Fold makes a group name each log at most once per mode. Checks with the same log and
 // mode become one check, and all of them get its decision. It has their summed cost,
 // which saturates, the smallest of their limits and rates, the longest of their holds, the
-// finest of their precisions, and the period of the first of them. A rate beside [MaxHits]
+// finest of their precisions, and the period of the first of them. A rate with [MaxHits]
 // does not count. Unless all have the same [Check.Once], they are charged each time.
 //
 // Usually no log is named twice with one mode. Fold then returns checks itself and nil,

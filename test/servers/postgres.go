@@ -98,7 +98,7 @@ func StartPostgres(t process.TB, o PostgresOptions) *PostgresServer {
 func postgresPath(t process.TB) string {
 	t.Helper()
 	if path, err := exec.LookPath(postgresBinary); err == nil {
-		// The other programs are beside the file that a link leads to.
+		// The other programs are next to the file that a link leads to.
 		if path, err = filepath.EvalSymlinks(path); err == nil {
 			return filepath.Dir(path)
 		}
@@ -240,7 +240,7 @@ func (s *PostgresServer) Start() {
 	}
 }
 
-// Stop shuts the server down and waits until it has ended. The server tells its
+// Stop shuts the server down and waits until it has ended. The server notifies its
 // clients.
 func (s *PostgresServer) Stop() {
 	s.t.Helper()

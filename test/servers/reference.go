@@ -22,7 +22,7 @@ const (
 	envReference  = "SLIDEGATE_TEST_REFERENCE"
 	referenceName = "ratelimit"
 	referenceHint = "make ratelimit builds one; name it in " + envReference
-	// configCheck is the reference's check of rules files, beside its server.
+	// configCheck is the reference's check of rules files, in the folder of its server.
 	configCheck = "ratelimit-config-check"
 
 	// The offsets of its ports above the first.

@@ -122,7 +122,7 @@ func (s *Stack) Clients(n int) []*Client {
 }
 
 // Peek returns how much remains of each descriptor, without charging. A request of cost 0 would
-// make the costs of the rule usage reports.
+// make the costs of the rule usage updates.
 func (s *Stack) Peek(descriptors ...string) []uint32 {
 	s.T.Helper()
 	_, out := PostJSON(s.T, s.RLS.HTTP(), Refund(0, descriptors...))

@@ -92,7 +92,7 @@ type call struct {
 	args []string
 }
 
-// plan returns the lanes that run beside each other: this module, and the other modules.
+// plan returns the lanes that run at the same time: this module, and the other modules.
 func plan(pkg, run string, modules []string) []lane {
 	if pkg != "" {
 		return []lane{{{pkg, []string{"-run", cmp.Or(run, "."), "."}}}}

@@ -15,6 +15,6 @@
 //
 // # Exceptions
 //
-// A list beside the suite has the cases that a server fails, by server, each with its
+// A list next to the suite has the cases that a server fails, by server, each with its
 // reason. If a case in the list passes, the test fails.
 package transport

@@ -89,7 +89,7 @@ func CheckProblems(t *testing.T, err error) {
 }
 
 // BadFiles loads every file of testdata/bad and compares the problems with those of the
-// .want file beside it. There must be at least least files.
+// .want file next to it. There must be at least least files.
 func BadFiles(t *testing.T, least int, load func(t *testing.T, file string) error) {
 	t.Helper()
 	files := glob(t, "testdata/bad/*.yaml")

@@ -147,7 +147,7 @@ func (w *walk) dir(path, leadsTo string, top bool) error {
 }
 
 // volumeData is the link to the current version of a ConfigMap. Kubernetes keeps versions in
-// directories beside it, whose names begin with two dots. Old and coming versions are
+// directories next to it, whose names begin with two dots. Old and coming versions are
 // ignored.
 const volumeData = "..data"
 

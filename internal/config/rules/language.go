@@ -71,7 +71,7 @@ type terms struct {
 	limit
 	Limits    strict.Field[[]strict.Field[limit]] `yaml:"limits" doc:"several limits; all must have quota left, and all are charged or none. At most 48"`
 	Unlimited strict.Field[strict.Truth]          `yaml:"unlimited" doc:"whether the rule matches and limits nothing. Default: false"`
-	Observe   strict.Field[string]                `yaml:"observe" doc:"shadow mode for a part of the customers: true, false or a percentage such as 90%. Beside by_tier, for each tier without it. Default: false"`
+	Observe   strict.Field[string]                `yaml:"observe" doc:"shadow mode for a part of the customers: true, false or a percentage such as 90%. With by_tier, for each tier without it. Default: false"`
 }
 
 type rateLimit struct {
@@ -140,9 +140,9 @@ var homes = sync.OnceValue(func() map[string]string {
 		shape reflect.Type
 		where string
 	}{
-		{reflect.TypeFor[descriptorEntry](), "in a descriptor, beside its key"},
+		{reflect.TypeFor[descriptorEntry](), "in a descriptor, next to its key"},
 		{reflect.TypeFor[rateLimit](), "in rate_limit"},
-		{reflect.TypeFor[rulesDoc](), "at the top, beside domain"},
+		{reflect.TypeFor[rulesDoc](), "at the top, next to domain"},
 	} {
 		for _, k := range strict.KeysOf(level.shape) {
 			if homes[k.Name] == "" {
@@ -159,7 +159,7 @@ func misplaced(key string, portableLevel bool) strict.KeyAdvice {
 	home := homes()[key]
 	switch {
 	case key == "tests":
-		return strict.KeyAdvice{Message: `"tests" is a key of tests, and a directory of rules holds rules only: put the tests beside it, for rls test`}
+		return strict.KeyAdvice{Message: `"tests" is a key of tests, and a directory of rules holds rules only: put the tests into another directory, for rls test`}
 	case key == "unit_multiplier":
 		return strict.KeyAdvice{Message: `"unit_multiplier" is not a key of rules: write window and requests`}
 	case home == "":

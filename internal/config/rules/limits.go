@@ -137,16 +137,16 @@ func (r *rulesReader) someTerms(t *terms, how manner, at strict.Position, bad, a
 	return out, given || t.Unlimited.Set && t.Unlimited.Bad
 }
 
-// unlimited refuses limits beside unlimited. With arms, what says only how limits count is for
+// unlimited refuses limits with unlimited. With arms, what says only how limits count is for
 // the arms of by_tier.
 func (r *rulesReader) unlimited(t *terms, arms bool) {
 	for _, k := range setKeys(t) {
 		switch {
 		case k.name == "unlimited", arms && !k.ofLimit():
 		case k.name == "requests_per_unit":
-			r.decoder.Warning(k.Position, "ignored beside unlimited, as envoyproxy/ratelimit does")
+			r.decoder.Warning(k.Position, "ignored with unlimited, as envoyproxy/ratelimit does")
 		default:
-			r.decoder.Problem(k.Position, "%s beside unlimited%s: give one of the two", k.name, onLine(t.Unlimited.Line))
+			r.decoder.Problem(k.Position, "%s with unlimited%s: give one of the two", k.name, onLine(t.Unlimited.Line))
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Position, bad, 
 	keys := setKeys(&t.limit)
 	one := slices.ContainsFunc(keys, setKey.ofLimit)
 	if one && t.Limits.Set {
-		r.decoder.Problem(t.Limits.Position, "a limit beside limits: put it into the list")
+		r.decoder.Problem(t.Limits.Position, "a limit with limits: put it into the list")
 		return nil, true
 	}
 	if arms || t.Limits.Set {
@@ -356,7 +356,7 @@ func (r *rulesReader) windowed(l *limit, override bool, at strict.Position, bad 
 		return window.Limit{}, false
 	}
 	if l.RequestsPerUnit.Bad || l.Requests.Bad {
-		// Check the length beside a bad number, too.
+		// Check the length even if the number is bad.
 		switch {
 		case unit && !win && !requests:
 			r.perUnit(l, override)

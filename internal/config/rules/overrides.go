@@ -52,7 +52,7 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 	}
 	if t.Unlimited.Value {
 		if len(keys) > 1 {
-			d.Problem(t.Unlimited.Position, "a limit or observe beside unlimited: give one of the two")
+			d.Problem(t.Unlimited.Position, "a limit or observe with unlimited: give one of the two")
 			return o, false
 		}
 		return tier.Override{Unlimited: true}, true

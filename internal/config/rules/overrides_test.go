@@ -52,7 +52,7 @@ func TestReadOverrides(t *testing.T) {
 		`{"a": {"window": 5, "requests": 1}}`: "[0].window: not a time: write it like 500ms, 10s, 1h30m, 7d or 1w",
 		`{"a": {"window": "1s"}, "b": {"unit": "day"}, "c": {"x": 1}}`:         "[2]: unknown key, expected one of unit, requests_per_unit, window, requests, precision, lease, policy, rate, burst, time_zone, starts, starts_label, max, hold, limits, unlimited, observe; [0].window: window without requests; [1].unit: unit without requests_per_unit",
 		`{"a": {"limits": [{"window": "1s", "requests": 1, "lease": "5%"}]}}`:  "[0].limits[0].lease: only a rule may have lease: an override has only limits and observe",
-		`{"a": {"observe": true, "unlimited": true}}`:                          "[0].unlimited: a limit or observe beside unlimited: give one of the two",
+		`{"a": {"observe": true, "unlimited": true}}`:                          "[0].unlimited: a limit or observe with unlimited: give one of the two",
 		`{"a": {"observe": "50%"}, "b": {"observe": 1}, "c": {"observe": []}}`: "[2].observe: expected a text, got a list; [0].observe: not true or false: write one of them, because a percentage has no meaning for one subject; [1].observe: not true or false: write one of them, because a percentage has no meaning for one subject",
 		`{"a": {"observe": "", "window": "1s", "requests": 1}}`:                "[0].observe: not true or false: write one of them, because a percentage has no meaning for one subject",
 		`{"a": null}`: "[0]: no limit: give unit and requests_per_unit, or window and requests, or rate and burst, or max, or limits, or unlimited, or observe",

@@ -39,7 +39,7 @@ var windowKeys = []string{"unit", "requests_per_unit", "window", "requests"}
 
 const needsWindow = "unit and requests_per_unit, or window and requests"
 
-// inheritable are the keys of a limit that may stand beside limits and by_tier, for all below
+// inheritable are the keys of a limit that may be next to limits and by_tier, for all below
 // that do not set them.
 var inheritable = []string{"policy", "precision", "lease", "time_zone", "starts", "starts_label", "hold"}
 
@@ -117,7 +117,7 @@ func (r *rulesReader) policyOf(f *strict.Field[string], above policyChoice) poli
 	return policyChoice{Policy: p, wrong: !ok}
 }
 
-// offers are the inheritable keys beside limits or by_tier of one rule.
+// offers are the inheritable keys next to limits or by_tier of one rule.
 type offers struct {
 	keys     []setKey
 	policies []window.Policy // of the limits that were read

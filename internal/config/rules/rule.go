@@ -96,7 +96,7 @@ func (r *rulesReader) fill(rule *rules.Rule, rl *strict.Field[*rateLimit]) {
 	rule.Priority = r.priorityOf(&v.Priority)
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
-		// The same as with a tier beside default.
+		// The same as with a tier next to default.
 		rule.Subject = rule.Path[len(rule.Path)-1].Key
 	}
 	if strict.Given(&v.Subject) && rule.Subject == "" {

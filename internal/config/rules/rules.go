@@ -183,7 +183,7 @@ func (r *rulesReader) document(n *yaml.Node) {
 	r.entries(trail{}, doc.Value.Descriptors)
 }
 
-// begin reads what a domain has beside its descriptors.
+// begin reads all that a domain has except its descriptors.
 func (r *rulesReader) begin(doc *rulesDoc) {
 	r.domain = r.domainOf(&doc.Domain)
 	r.headers(&doc.Headers)

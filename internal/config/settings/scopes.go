@@ -33,7 +33,7 @@ type ScopeStore struct {
 	Redis   Redis         `yaml:"redis"`
 }
 
-// maxScopeTimeout is the most that store.timeout may be beside scopes.
+// maxScopeTimeout is the most that store.timeout may be with store.scopes.
 const maxScopeTimeout = 700 * time.Millisecond
 
 // newScope returns a scope with its defaults.
@@ -151,7 +151,7 @@ func (l *settingsLoader) scopes() {
 		l.problem("store.scopes", "%d scopes, and there can be %d besides %s", len(s.Scopes), window.MaxScope, ScopeRegion)
 	}
 	if s.Timeout > maxScopeTimeout {
-		l.problem("store.timeout", "%v is above %v, the most beside store.scopes: what one scope has charged is taken back if another one denies, and it must be known soon", s.Timeout, maxScopeTimeout)
+		l.problem("store.timeout", "%v is above %v, the most with store.scopes: what one scope has charged is taken back if another one denies, and it must be known soon", s.Timeout, maxScopeTimeout)
 	}
 	others := []struct {
 		path  string

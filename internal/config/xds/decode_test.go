@@ -131,8 +131,8 @@ func TestBadResources(t *testing.T) {
 			`xds a: descriptors[k]: unknown unit "99", expected one of second, minute, hour, day, week, month, year`,
 		},
 		{
-			"a unit beside unlimited", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: &l{Unit: ratelimitv3.RateLimitUnit_DAY, Unlimited: true}}}},
-			"xds a: descriptors[k]: unit beside unlimited: give one of the two",
+			"a unit with unlimited", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: &l{Unit: ratelimitv3.RateLimitUnit_DAY, Unlimited: true}}}},
+			"xds a: descriptors[k]: unit with unlimited: give one of the two",
 		},
 		{
 			"a descriptor twice", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: ok}, {Key: "k", RateLimit: ok}}},

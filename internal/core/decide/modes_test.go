@@ -165,7 +165,7 @@ func TestModes(t *testing.T) {
 			{0, request("a=x", "b=x"), "OVER over:0 over:0 by a in 1m0s"},
 			{0, request("a=x", "b=x", "other=x"), "OK over:0 over:0 none"},
 		}, nil},
-		{"a usage report is recorded over the limit", nil, []rules.Rule{with(b, always)}, []ask{
+		{"a usage update is recorded over the limit", nil, []rules.Rule{with(b, always)}, []ask{
 			{0, costs(request("b=x"), 1), "OK ok:1 by b"},
 			{1 * time.Second, costs(request("b=x"), 5), "OVER over:0 by b, never"}, // above the limit: never
 			{2 * time.Second, costs(request("b=x"), 0), "OVER over:0 by b in 59s"},
@@ -221,7 +221,7 @@ func TestModes(t *testing.T) {
 			{0, limited(costs(request("b=x"), 3), 10), "OVER over:0 by b in 1m0s"},
 			{0, limited(costs(request("b=x"), 0), 10), "OVER over:0 by b in 1m0s"},
 		}, nil},
-		{"where all is observed, usage reports do not keep other limits from being charged", (*rules.Rules).ObserveAll, []rules.Rule{with(b, always), c}, []ask{
+		{"where all is observed, usage updates do not keep other limits from being charged", (*rules.Rules).ObserveAll, []rules.Rule{with(b, always), c}, []ask{
 			{0, costs(request("b=x"), 9), "OK ok:0 shadow b"},
 			{0, request("b=x", "c=x"), "OK ok:0 ok:2 shadow b"},
 			{0, request("c=x"), "OK ok:1"},

@@ -97,7 +97,7 @@ func (c *Call) countLimits() {
 func (c *Call) countCut(rule *rules.Rule) {
 	c.decider.opts.Meters.CutUpdate()
 	if log := c.decider.opts.Log; log != nil {
-		log.Warn("a usage update was recorded in part, because the debt of a limit is at most one limit more; check the cost that Envoy sends",
+		log.Warn("a usage update was recorded in part, because a log counts at most twice its limit; check the cost that Envoy sends",
 			zap.Stringer("rule", rule), zap.String("name", rule.Name))
 	}
 }

@@ -22,7 +22,7 @@
 // Waits count down from the moment at which the answer arrived. They are never shorter than
 // the true waits, and longer by one round trip at most. Another process may spend meanwhile, so the
 // true wait can become longer, for a second at most. If nothing remained, only a larger limit on the
-// same log or a usage report can do that.
+// same log or a usage update can do that.
 //
 // A wait depends on one number, the level that the cost in the log must fall to: the limit less the
 // cost of the request. A full log has three known waits: for one unit, for the cost that was denied,

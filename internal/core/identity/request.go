@@ -23,7 +23,7 @@ type Request struct {
 	// Stream names the client's stream, for limits of requests in flight. Zero: it is unknown.
 	Stream window.StreamID
 	// Ending says how the stream has ended. It is empty while the stream is open. Every cost of
-	// a stream that has ended is a usage report, whatever its rule says.
+	// a stream that has ended is a usage update, whatever its rule says.
 	Ending string
 	// Exceeds says which bound the message of the request exceeds, and what to do, so that
 	// Descriptors has only a part of it. Then Domain may be empty. Empty: none.

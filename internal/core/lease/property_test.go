@@ -128,7 +128,7 @@ type charged struct {
 
 // compareWaits proves that a denial from memory equals the answer of the store, unless the
 // other process has charged the log since. If something remained, it may have done so within
-// a second. If nothing remained, only a larger limit or a usage report can do so. Hits may
+// a second. If nothing remained, only a larger limit or a usage update can do so. Hits may
 // have expired since.
 func compareWaits(t *rapid.T, now time.Duration, checks []window.Check, got, want []window.Decision, elsewhere []charged) {
 	for i, c := range checks {

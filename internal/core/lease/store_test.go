@@ -275,7 +275,7 @@ func TestSteps(t *testing.T) {
 			{5 * second, one(in(window.Refund, a)), answers(window.Decision{Allowed: true, Remaining: 1, UnitAfter: 5 * second, ResetAfter: 5 * second}), false},
 			{5 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
 		}},
-		{"the store decides usage reports", []step{
+		{"the store decides usage updates", []step{
 			{5 * second, one(in(window.Always, ask("a", 2, 1))), answers(denied(9*second, 9*second, win)), false},
 			{
 				5 * second,

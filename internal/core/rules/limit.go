@@ -155,7 +155,7 @@ func (l *Limit) Rounding() time.Duration {
 
 // WorstCase returns the most hits that a limit admits in any interval of its window's length,
 // with any callers. For a token bucket it is the most in the time in which Rate hits come back.
-// A lease, a precision and usage reports do not change it: reports charge over the limit.
+// A lease, a precision and usage updates do not change it: updates charge over the limit.
 func WorstCase(l window.Limit) uint64 {
 	switch l.Policy {
 	case window.TokenBucket:

@@ -16,7 +16,7 @@ import (
 //   - Hits in a window have the policy of the rule's limit with that window, else the policy
 //     that the rule's limits with a window have. If those differ, it is sliding. A calendar
 //     holds only for an override with its own unit.
-//   - If the rule has only a token bucket beside limits in flight, hits in a window are its rate and its burst.
+//   - If the rule has only a token bucket and limits in flight, hits in a window are its rate and its burst.
 //   - A rate and a burst are for a rule with a token bucket, and a maximum in flight is for a
 //     rule with one. A hold lasts as long as the rule says.
 //   - If the rule has no limits, an override counts with the policy that its keys mean.

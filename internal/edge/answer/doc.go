@@ -23,7 +23,7 @@
 // Otherwise it is the wait until nothing is used. The reset is rounded up to whole
 // seconds. While something remains it never exceeds the window, which is rounded up too. Otherwise
 // it is Retry-After, which can be a little longer: a log may round times up, and a lease records
-// hits ahead of time. Debt makes it longer too.
+// hits ahead of time. Usage above the limit makes it longer too.
 //
 // # Windows
 //

@@ -396,7 +396,7 @@ ratelimit-policy: "a";q=1;w=60, "b";q=2;w=60
 ratelimit: "b";r=1;t=60
 {"limit":2,"metadata":{"backend":"b","only":{"b":null}},"remaining":1,"rule":"b"}`},
 		}, nil},
-		{"usage reports", setup{rules: []rules.Rule{perMinute("l", 5, always)}}, []step{
+		{"usage updates", setup{rules: []rules.Rule{perMinute("l", 5, always)}}, []step{
 			{0, ask(descriptor("l=x", costs(8))), `OVER_LIMIT [OVER_LIMIT l 5/MINUTE left 0 reset 0]
 ratelimit-policy: "l";q=5;w=60
 ratelimit: "l";r=0

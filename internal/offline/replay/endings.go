@@ -104,7 +104,7 @@ func (e *endings) unreported() (all []Unreported) {
 	if e.unknown.Requests > 0 {
 		one := e.unknown
 		one.Attribute, one.Location = accesslog.Duration, "a limit in flight or a cost at the end"
-		one.Effect = "The requests counted as ended when they began. To tell it, add " + accesslog.Duration.String() + " to the log format."
+		one.Effect = "The requests counted as ended when they began. To record it, add " + accesslog.Duration.String() + " to the log format."
 		all = append(all, one)
 	}
 	return all

@@ -66,8 +66,8 @@ func NewEngine(o EngineOptions) *Engine {
 	return e
 }
 
-// Logs decides the requests of logs with a new engine. With an error beside it, the report is of a part
-// of the requests.
+// Logs decides the requests of logs with a new engine. If it also returns an error, the report is of a
+// part of the requests.
 func Logs(ctx context.Context, o EngineOptions, logs accesslog.Options) (*Report, error) {
 	e := NewEngine(o)
 	defer e.Close()

@@ -1,6 +1,6 @@
 package replay
 
-// maxRemembered bounds the bytes of what a replay remembers of logs beside the stores.
+// maxRemembered bounds the bytes that a replay remembers of logs outside the stores.
 const maxRemembered = 256 << 20
 
 // A sample bounds what a replay remembers of logs. Above its bound it keeps only the logs whose hashes

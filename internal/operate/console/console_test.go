@@ -404,10 +404,10 @@ func TestReset(t *testing.T) {
 		t.Errorf("the reset is %+v", r)
 	}
 	if got := ask(t, c, "/subject?id=acme&reset=2", nil, ""); !strings.Contains(got.body, "3 logs removed.") || !strings.Contains(got.body, "Passes now") {
-		t.Errorf("the page does not tell of the reset:\n%s", got.body)
+		t.Errorf("the page does not show the reset:\n%s", got.body)
 	}
 	if got := ask(t, c, "/audit", nil, ""); !strings.Contains(got.body, "ticket 4711") {
-		t.Errorf("the audit does not tell of the reset:\n%s", got.body)
+		t.Errorf("the audit does not show the reset:\n%s", got.body)
 	}
 	if got := ask(t, newConsole("degraded"), "/subject", form, consoletest.ActToken); got.Code != http.StatusBadGateway || strings.Contains(got.body, "dial tcp") && !strings.Contains(got.body, "Nothing was reset") {
 		t.Errorf("a reset while the store is away is %d", got.Code)

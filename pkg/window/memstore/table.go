@@ -100,7 +100,7 @@ func (t *table) find(id window.LogID, hash uint32) *log {
 	return t.lookUp(key, n, hash)
 }
 
-// window returns what a name has beside the policy.
+// window returns the length of the window, which a name has next to the policy.
 func (n name) window() time.Duration { return time.Duration(n & (1<<policyBits - 1)) }
 
 // address returns the key and the name that a log has in the table.

@@ -49,7 +49,7 @@
 // than its check needs. The script removes it at first sight
 // and decides with an empty log, and the store calls [Options.Corrupt]. The script
 // notices a ring with a wrong length only when it reads or writes behind the header.
-// Until then it may answer a few denials from such a ring, or deny a usage report that it
+// Until then it may answer a few denials from such a ring, or deny a usage update that it
 // records. Bytes that only look like a log may give wrong numbers, but never an error.
 //
 // # Time

@@ -22,7 +22,7 @@ import (
 // itself, in all stores at once, with one call to each server. If a check denies the request, what
 // the others have charged is taken back, as on several slots of a cluster. Refunds, and checks of
 // mode Always, take a round trip before that of the other checks. A check of requests in flight on
-// a cluster cannot be beside a check of another scope.
+// a cluster cannot be in a group with a check of another scope.
 //
 // Each store has its own timeout, and a request waits for the stores that it meets alone. If some
 // of them do not decide, the error is a [window.PartError].
@@ -79,7 +79,7 @@ func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, dec
 			return true, fmt.Errorf("redisstore: %w: check %d has the scope %d, and there are %d", window.ErrBadCheck, i, checks[i].Scope, len(s.stores))
 		}
 		if checks[i].Limit.Policy == window.InFlight && s.stores[checks[i].Scope].cluster != nil && !one {
-			return true, fmt.Errorf("redisstore: %w: check %d is of requests in flight on the cluster of the scope %s, beside a check of another scope", window.ErrBadCheck, i, s.names[checks[i].Scope])
+			return true, fmt.Errorf("redisstore: %w: check %d is of requests in flight on the cluster of the scope %s, with a check of another scope", window.ErrBadCheck, i, s.names[checks[i].Scope])
 		}
 	}
 	if one {

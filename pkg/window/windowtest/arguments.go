@@ -65,8 +65,8 @@ func runBadChecks(t *testing.T, h Harness) {
 		{"enforce and any of one log", Group(good, in(window.Any, good)), 2},
 		{"any and observe of one log", Group(good, in(window.Any, Ask("k", 2, 1)), in(window.Observe, Ask("k", 3, 0))), 3},
 		{"observe and enforce of one log", Group(in(window.Observe, good), Ask("k", 2, 1), good), 3},
-		{"always beside what is refused", Group(in(window.Always, good), in(window.Any, Ask("k", 2, 1)), Ask("k", 2, 1)), 3},
-		{"a refund beside what is refused", Group(good, in(window.Refund, good), in(window.Observe, good)), 3},
+		{"always with what is refused", Group(in(window.Always, good), in(window.Any, Ask("k", 2, 1)), Ask("k", 2, 1)), 3},
+		{"a refund with what is refused", Group(good, in(window.Refund, good), in(window.Observe, good)), 3},
 		{"limit too large", Group(good, Ask("k", window.MaxHits+1, 1)), 2},
 	} {
 		_, err := h.Store.Take(t.Context(), window.MayWait, tt.checks, make([]window.Decision, tt.decisions))

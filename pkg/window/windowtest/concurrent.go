@@ -239,11 +239,11 @@ func runConcurrentModes(t *testing.T, h Harness) {
 		}
 	}
 
-	expect("always, with room", all(Always(Ask("debt", 50, 1))), []int64{50, 50})
-	expect("always, charged", used("debt"), uint64(100)) // twice the limit
-	expect("refunds", all(GiveBack(Ask("debt", 50, 1)), GiveBack(Ask("none", 50, 1)), Ask("asked", 2*calls, 1)), []int64{calls, calls, calls, calls})
-	expect("after as many refunds as charges", used("debt"), uint64(0))
-	expect("what was asked beside refunds", used("asked"), uint64(calls))
+	expect("always, with room", all(Always(Ask("over", 50, 1))), []int64{50, 50})
+	expect("always, charged", used("over"), uint64(100)) // twice the limit
+	expect("refunds", all(GiveBack(Ask("over", 50, 1)), GiveBack(Ask("none", 50, 1)), Ask("asked", 2*calls, 1)), []int64{calls, calls, calls, calls})
+	expect("after as many refunds as charges", used("over"), uint64(0))
+	expect("what was asked next to refunds", used("asked"), uint64(calls))
 
 	// A refund and its charge in either order, where there is room enough.
 	Take(t, h.Store, One(Ask("both", Most, calls)))

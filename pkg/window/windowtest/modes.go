@@ -23,7 +23,7 @@ func GiveBack(c window.Check) window.Check { return in(window.Refund, c) }
 // modeTables are of all modes, alone and together. Where a comment lists a log,
 // it is as second:cost.
 var modeTables = []Table{
-	{"always is charged over the limit, and the debt denies", []Step{
+	{"always is charged over the limit, and the excess denies", []Step{
 		{0, One(Always(Ask("k", 3, 2))), Answers(Allowed(1, 10*Second))},
 		{1 * Second, One(Always(Ask("k", 3, 4))), Answers(Never(0, 10*Second, 10*Second))}, // 0:2 1:4
 		{2 * Second, One(Ask("k", 3, 1)), Answers(Denied(0, 9*Second, 9*Second, 9*Second))},
@@ -213,7 +213,7 @@ var modeTables = []Table{
 			Unlimited(), Unlimited(), AllowedLast(9*Second, 10*Second),
 		)},
 	}},
-	{"the debt is one limit, and what is charged beyond is lost", []Step{
+	{"the excess is one limit, and what is charged beyond is lost", []Step{
 		{0, One(Always(Ask("k", 10, 12))), Answers(Never(0, 10*Second, 10*Second))},
 		{1 * Second, One(Always(Ask("k", 10, 9))), Answers(Cut(Denied(0, 10*Second, 9*Second, 10*Second)))},  // 1:8
 		{2 * Second, One(Always(Ask("k", 10, 1))), Answers(Cut(Denied(0, 8*Second, 8*Second, 9*Second)))},    // nothing

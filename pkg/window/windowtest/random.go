@@ -436,11 +436,11 @@ func (l *longCaller) Next(r *rand.Rand, past *History) (time.Duration, []window.
 
 // company returns what is asked together with the main check.
 func (l *longCaller) company(r *rand.Rand, a, b string, main window.Check) []window.Check {
-	longer, beside := AskIn(l.other, a, 3*l.limit, main.Cost), AskIn(l.win, b, l.limit/2, r.Uint64N(3))
+	longer, extra := AskIn(l.other, a, 3*l.limit, main.Cost), AskIn(l.win, b, l.limit/2, r.Uint64N(3))
 	longer.Mode = Pick(r, l.mode, window.Enforce, window.Observe)
 	longer.Precision = Pick(r, 0, l.other/500)
-	beside.Mode = Pick(r, l.mode, window.Any, window.Always, window.Refund)
-	checks := Group(longer, beside)
+	extra.Mode = Pick(r, l.mode, window.Any, window.Always, window.Refund)
+	checks := Group(longer, extra)
 	if r.IntN(4) == 0 {
 		back := AskIn(l.win, a, l.limit, r.Uint64N(3)) // of the main log, in the same call
 		back.Mode = window.Refund

@@ -154,7 +154,7 @@ func runLarge(t *testing.T, h Harness) {
 		}
 	}
 	// probe asks what waits for which entry, under several limits. A limit of zero
-	// beside it sees that nothing is charged.
+	// next to it sees that nothing is charged.
 	probe := func() {
 		t.Helper()
 		for _, limit := range []uint64{hits / 20, hits / 4, c.Limit.Hits} {

@@ -83,7 +83,7 @@ func (f *format) newDecoder(want []Attribute) (*decoder, error) {
 		}
 	}
 	if len(d.start)+len(d.emit) == 0 {
-		return nil, fmt.Errorf("the format %s does not tell when a request came; it needs %s", f.name, StartTime)
+		return nil, fmt.Errorf("the format %s does not say when a request came; it needs %s", f.name, StartTime)
 	}
 	if f.text == nil {
 		d.parser, d.seen = newJSONParser(names), make([]bool, len(slots))

@@ -6,7 +6,7 @@
 // An [Attribute] names one property of a request, in the words of Envoy's own access log formats,
 // for example REQ(x-tenant) or PATH(NQ). The caller says which attributes it wants. A [Record] has
 // a value for each of them, and the value says whether the request had none, or whether the format
-// cannot tell.
+// cannot say.
 //
 //	r, err := accesslog.Open(accesslog.Options{Paths: []string{"access.log.gz"}, Want: []accesslog.Attribute{accesslog.PathOnly}})
 //	for {

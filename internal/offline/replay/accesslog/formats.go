@@ -81,7 +81,7 @@ const (
 	caddyHeaders = "request.headers."
 )
 
-// caddy are the names in the access log of Caddy, beside the headers of the requests.
+// caddy are the names in the access log of Caddy, without the headers of the requests.
 var caddy = []field{
 	{"ts", EmitTime},
 	{"status", Status},
@@ -176,8 +176,8 @@ type Written struct {
 	Text   string // counts if there are no fields
 }
 
-// writtenFormats returns the formats that files can be read by: those that can be read and tell
-// when a request came.
+// writtenFormats returns the formats that files can be read by: those that can be read and
+// say when a request came.
 func writtenFormats(written []Written) (formats []*format) {
 	for _, w := range written {
 		f, err := mappedFormat(w.Name, w.Fields)

@@ -15,7 +15,7 @@ type waiting struct {
 	record []byte
 }
 
-// waitingCost is the memory of a record beside its bytes.
+// waitingCost is the memory of a record without its bytes.
 const waitingCost = 64
 
 func (a *waiting) before(b *waiting) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }

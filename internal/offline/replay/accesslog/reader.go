@@ -35,8 +35,8 @@ type Options struct {
 	// of a. Nil: the names in the Envoy files of Slidegate, or in the default logs of Envoy Gateway
 	// and Istio.
 	Fields map[string]Attribute
-	// Written are formats that files may have if neither Format nor Fields says theirs, beside those
-	// that are known. They go first. Those that cannot be read are left out.
+	// Written are more formats that files may have if neither Format nor Fields says theirs. The
+	// reader tries them before the formats that it knows. Those that cannot be read are left out.
 	Written []Written
 	// Want are the attributes that the records have.
 	Want []Attribute

@@ -135,7 +135,7 @@ func layoutOf(format string) (string, error) {
 	}
 	some := time.Date(2026, 11, 23, 21, 0, 0, 0, time.UTC)
 	if again, err := time.Parse(layout, some.Format(layout)); err != nil || !again.Equal(some) {
-		return "", fmt.Errorf("the time format %q does not tell the instant of a request; it needs a date and an hour, or %%s", format)
+		return "", fmt.Errorf("the time format %q does not say the instant of a request; it needs a date and an hour, or %%s", format)
 	}
 	if strings.TrimRight(strings.TrimSuffix(layout, "Z"), ".0") == "2006-01-02T15:04:05" {
 		layout = time.RFC3339 // package time reads it faster

@@ -209,7 +209,7 @@ func (d *Describer) look(a accesslog.Attribute, at envoyfile.Location, effect st
 	if d.isMap {
 		effect += " If the log has it, say where: in fields for JSON, with --format for text."
 	} else {
-		effect += " To tell it, add " + a.String() + " to the log format."
+		effect += " To record it, add " + a.String() + " to the log format."
 	}
 	return lookup{at: d.want(a), none: d.missing(a, at, effect)}
 }

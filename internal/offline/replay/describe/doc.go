@@ -6,7 +6,7 @@
 // finds the virtual host and the route of a request, and evaluates their actions on the attributes
 // that the log has. If an action has no value, it drops the descriptor, as Envoy does.
 //
-// # What a log does not tell
+// # What a log does not say
 //
 // Describer.Unreported lists it, with the number of requests concerned. A header that the log does not
 // have counts as absent, so the request does not have a descriptor with it. API keys are the

@@ -180,7 +180,7 @@ func (d *Describer) match(match *envoyfile.Match) route {
 		out.grpc = &list[0]
 	}
 	if match.Unsupported != "" {
-		out.never = d.look(accesslog.RouteName, match.Location, "No log tells whether "+match.Unsupported+" matches, so no request took this route.").none
+		out.never = d.look(accesslog.RouteName, match.Location, "No log says whether "+match.Unsupported+" matches, so no request took this route.").none
 	}
 	if match.Fraction {
 		out.fraction = d.missing("", match.Location, "runtime_fraction: every request took this route that otherwise matched.")

@@ -120,7 +120,7 @@ func TestNeitherKeyNorSubject(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	const want = "The log has neither the key nor its subject: descriptors with api_key were left out, and their limits were not tried. " +
-		`To tell it, add %DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)% to the log format.`
+		`To record it, add %DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)% to the log format.`
 	if unreported := d.Unreported(); len(unreported) != 1 || unreported[0].Attribute != accesslog.Subject || unreported[0].Requests != 1 || unreported[0].Effect != want {
 		t.Errorf("unreported: got %+v", unreported)
 	}
@@ -210,7 +210,7 @@ func TestUnreported(t *testing.T) {
 	}{
 		{
 			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{request_headers: {header_name: X-Tenant, descriptor_key: tenant}}"), "REQ(x-tenant)",
-			`Descriptors with tenant were left out, as if it were absent. To tell it, add %REQ(x-tenant)% to the log format.`,
+			`Descriptors with tenant were left out, as if it were absent. To record it, add %REQ(x-tenant)% to the log format.`,
 		},
 		{
 			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{request_headers: {header_name: cookie, descriptor_key: who}}"), "REQ(cookie)",
@@ -222,7 +222,7 @@ func TestUnreported(t *testing.T) {
 		},
 		{
 			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{request_headers: {header_name: x-once, descriptor_key: once, skip_if_absent: true}}"), "REQ(x-once)",
-			`Descriptors have no entry once, as if it were absent. To tell it, add %REQ(x-once)% to the log format.`,
+			`Descriptors have no entry once, as if it were absent. To record it, add %REQ(x-once)% to the log format.`,
 		},
 		{
 			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{query_parameters: {query_parameter_name: q, descriptor_key: q, skip_if_absent: true}}"), "REQ(:path)",
@@ -230,7 +230,7 @@ func TestUnreported(t *testing.T) {
 		},
 		{
 			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{metadata: {descriptor_key: plan, default_value: free, metadata_key: {key: ns, path: [{key: plan}]}}}"), "DYNAMIC_METADATA(ns:plan)",
-			`Descriptors with plan had the default value. To tell it, add %DYNAMIC_METADATA(ns:plan)% to the log format.`,
+			`Descriptors with plan had the default value. To record it, add %DYNAMIC_METADATA(ns:plan)% to the log format.`,
 		},
 		{"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{extension: {name: jwt, typed_config: {}}}"), "", `the extension "jwt" is not supported: descriptors with it were left out.`},
 		{
@@ -239,11 +239,11 @@ func TestUnreported(t *testing.T) {
 		},
 		{
 			"  - match: {prefix: /, tls_context: {}}\n" + fmt.Sprintf(limits, "{remote_address: {}}"), "ROUTE_NAME",
-			`No log tells whether tls_context matches, so no request took this route. To tell it, add %ROUTE_NAME% to the log format.`,
+			`No log says whether tls_context matches, so no request took this route. To record it, add %ROUTE_NAME% to the log format.`,
 		},
 		{
 			"  - match: {prefix: /, headers: [{name: x-a}]}\n" + fmt.Sprintf(limits, "{remote_address: {}}"), "REQ(x-a)",
-			`Where a match looks at it, it counts as absent. To tell it, add %REQ(x-a)% to the log format.`,
+			`Where a match looks at it, it counts as absent. To record it, add %REQ(x-a)% to the log format.`,
 		},
 		{
 			"  - match: {prefix: /}\n    request_headers_to_remove: [X-Tenant]\n" + fmt.Sprintf(limits, "{request_headers: {header_name: x-tenant, descriptor_key: tenant}}"), "REQ(x-tenant)",

@@ -17,6 +17,6 @@
 //
 // Scoped routes, virtual hosts from an xDS server, matcher trees in place of routes, limits
 // of one weighted cluster, and custom matchers are problems. An extension action other than an
-// expression makes an action of the kind [Unsupported], and a route match that no log can tell has
+// expression makes an action of the kind [Unsupported], and a route match that no log can show has
 // [Match].Unsupported. Package describe counts the requests that both concern.
 package envoyfile

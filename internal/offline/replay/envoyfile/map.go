@@ -155,7 +155,7 @@ func (r *reader) fields(out *Map, all *strict.Field[strict.Ordered[strict.Field[
 		timed = timed || f.Value.Value.isTime || f.Value.Bad // a bad one may be the time
 	}
 	if len(all.Value) > 0 && !timed {
-		r.d.Problem(all.Position, "no field tells when a request came: name the one that is %s, or %s", accesslog.StartTime, accesslog.EmitTime)
+		r.d.Problem(all.Position, "no field says when a request came: name the one that is %s, or %s", accesslog.StartTime, accesslog.EmitTime)
 	}
 }
 

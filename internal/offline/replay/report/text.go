@@ -249,7 +249,7 @@ func (t *text) whatIf(one *replay.RuleReport) {
 		terminal.Column{Title: "", Want: 16, Least: 4, Drop: 2}, terminal.Column{Title: "CALLERS", Right: true}, terminal.Column{Title: "SHARE", Right: true, Drop: 1},
 	)
 	for i, row := range one.WhatIf.Rows {
-		if !telling(one.WhatIf.Rows, i) {
+		if !informative(one.WhatIf.Rows, i) {
 			continue
 		}
 		mark, paint := "", func(s string) string { return s }
@@ -289,7 +289,7 @@ func (t *text) against(r *replay.Report) {
 // limitations writes what the log does not report, and what was wrong with it.
 func (t *text) limitations(r *replay.Report) {
 	if len(r.Unreported) > 0 {
-		t.title("WHAT THE LOG DOES NOT TELL")
+		t.title("WHAT THE LOG DOES NOT SAY")
 		for _, u := range r.Unreported {
 			what := u.Location
 			if u.Attribute != "" {

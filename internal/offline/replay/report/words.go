@@ -113,9 +113,9 @@ func regions(r *replay.Report) string {
 	return strings.Join(names, ", ")
 }
 
-// telling reports whether a limit of a table says what those before it do not: of the limits that
+// informative reports whether a limit of a table says what those before it do not: of the limits that
 // deny nothing, the smallest and the one of now.
-func telling(rows []replay.WhatIfRow, i int) bool {
+func informative(rows []replay.WhatIfRow, i int) bool {
 	return i == 0 || rows[i].Current || rows[i].Denied > 0 || rows[i-1].Denied > 0
 }
 
@@ -164,11 +164,11 @@ func notes(r *replay.Report) (all []string) {
 	add(r.Partial, "The replay was ended early. The report has the requests until then.")
 	l := &r.Logs
 	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", words.Counted(l.NoRequest, "line"))
-	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", words.Counted(l.AtEnd, "request"))
+	add(l.AtEnd > 0, "The log does not say how long %s lasted, so the time of the end counted.", words.Counted(l.AtEnd, "request"))
 	add(r.UnknownSubjects > 0, "The tiers lack the subject of %s: the limits of unknown callers counted.", words.Counted(r.UnknownSubjects, "request"))
 	add(r.Evicted > 0, "The replay dropped %s to keep the bounds of its memory. More requests may have been allowed because of that. If there is more memory, raise store.memory.max_bytes.", words.Counted(r.Evicted, "log"))
 	unmet := r.Requests > 0 && r.Unlimited == r.Requests
-	add(unmet && len(r.Unreported) > 0, "What the logs do not tell, below, can be the reason.")
+	add(unmet && len(r.Unreported) > 0, "What the logs do not say, below, can be the reason.")
 	add(unmet && len(r.Unreported) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
 	add(unmet && len(r.Unreported) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "A log has times in whole seconds. Limits with a window of a few seconds may deny more or less live.")

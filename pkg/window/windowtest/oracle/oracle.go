@@ -309,7 +309,7 @@ func (l *Ledger) Used(clock time.Duration) uint64 {
 	return used
 }
 
-// fits reports whether a cost fits beside what is used. Cost 0 asks for a unit.
+// fits reports whether a cost fits in addition to what is used. Cost 0 asks for a unit.
 func fits(used, cost, limit uint64) bool { return used < limit && cost <= limit-used }
 
 func (l *Ledger) hasRoom(clock time.Duration, c window.Check) bool {

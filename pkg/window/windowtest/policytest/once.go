@@ -206,8 +206,8 @@ func runOnceGroups(t *testing.T, h windowtest.Harness) {
 	left("charged each time", 1, 0)
 	is("with a refund of the log", group(trying(4, 9, 3), inMode(window.Refund, trying(0, 9, 2))), true, false, false)
 	left("charged into what came back", 0, 0)
-	is("a repeat beside a debt", group(trying(4, 9, 3), inMode(window.Always, ask("{t}more", 5, 1))), true, true, false)
-	is("a repeat beside a check without room", group(trying(4, 9, 3), ask("{t}zero", 0, 1)), false, true, false)
+	is("a repeat next to an excess", group(trying(4, 9, 3), inMode(window.Always, ask("{t}more", 5, 1))), true, true, false)
+	is("a repeat with a check without room", group(trying(4, 9, 3), ask("{t}zero", 0, 1)), false, true, false)
 	is("quota: it has room", group(inMode(window.Any, trying(4, 9, 3)), inMode(window.Any, plain(3, 1))), true, true, false)
 }
 
@@ -233,7 +233,7 @@ func (a *attemptCaller) Next(r *rand.Rand, past *windowtest.History) (time.Durat
 	for i := range checks {
 		if c := &checks[i]; !c.Mode.Unconditional() && r.IntN(8) > 0 {
 			if c.Once = once; r.IntN(16) == 0 {
-				c.Once = a.once(r) // beside another of the same log, it has no effect
+				c.Once = a.once(r) // next to another of the same log, it has no effect
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func bucketTables() []table {
 func overdraftTables() []table {
 	slow := func(cost uint64) window.Check { return bucketOf("k", 1, cost, 1, window.MaxWindow) }
 	return []table{
-		{"a bucket in debt", []step{
+		{"a bucket below zero", []step{
 			{0, one(always(perSecond(1, 3, 5))), answers(never(0, 3*second, 5*second))},
 			{0, one(perSecond(1, 3, 1)), answers(denied(0, 3*second, 3*second, 5*second))},
 			{second, one(always(perSecond(1, 3, 2))), answers(denied(0, 5*second, 4*second, 6*second))},
@@ -100,14 +100,14 @@ func overdraftTables() []table {
 			{second, one(always(perSecond(1, 3, math.MaxUint64))), answers(cut(never(0, 4*second, 6*second)))}, // 3 below
 			{second, one(always(perSecond(1, 3, 1))), answers(cut(denied(0, 4*second, 4*second, 6*second)))},   // nothing
 		}},
-		{"a debt is no more than the burst", []step{
+		{"an excess is no more than the burst", []step{
 			{0, one(always(slow(5))), answers(cut(never(0, 2*window.MaxWindow, 2*window.MaxWindow)))},
 			{0, one(always(slow(1))), answers(cut(denied(0, 2*window.MaxWindow, 2*window.MaxWindow, 2*window.MaxWindow)))},
 			{window.MaxWindow, one(slow(1)), answers(denied(0, window.MaxWindow, window.MaxWindow, window.MaxWindow))},
 			{2*window.MaxWindow - micro, one(slow(1)), answers(denied(0, micro, micro, micro))},
 			{2 * window.MaxWindow, one(slow(1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
 		}},
-		{"a debt of a larger burst is cut to a smaller one, and then comes back", []step{
+		{"an excess of a larger burst is cut to a smaller one, and then comes back", []step{
 			{0, one(always(bucketOf("k", 2, 4, 2, window.MaxWindow))), answers(never(0, window.MaxWindow/2*3, 2*window.MaxWindow))}, // 2 below
 			{0, one(slow(1)), answers(denied(0, 2*window.MaxWindow, 2*window.MaxWindow, 2*window.MaxWindow))},                       // 1 below
 			{window.MaxWindow / 2, one(slow(1)), answers(denied(0, window.MaxWindow/2*3, window.MaxWindow/2*3, window.MaxWindow/2*3))},
@@ -120,7 +120,7 @@ func overdraftTables() []table {
 
 func bucketGroupTables() []table {
 	return []table{
-		{"a rate beside no limit does not count", []step{
+		{"a rate without a limit does not count", []step{
 			{0, group(perSecond(1, window.MaxHits, 1), perSecond(2, 3, 2)), answers(allowedLast(500*milli, 1500*milli), allowedLast(500*milli, 1500*milli))},
 			{second, group(perSecond(2, 3, 1), perSecond(1, window.MaxHits, 1)), answers(allowedLast(500*milli, 1500*milli), allowedLast(500*milli, 1500*milli))},
 		}},
@@ -148,7 +148,7 @@ func fixedTables() []table {
 			{5 * second, one(fixed(3, 2)), answers(denied(1, 15*second, 15*second, 15*second))},
 			{20 * second, one(fixed(3, 2)), answers(allowed(1, 10*second))},
 		}},
-		{"refunds, debt and tiers of a fixed window", []step{
+		{"refunds, excess and tiers of a fixed window", []step{
 			{12 * second, one(always(fixed(3, 5))), answers(never(0, 8*second, 8*second))},
 			{12 * second, one(fixed(6, 1)), answers(allowedLast(8*second, 8*second))},
 			{13 * second, one(always(fixed(3, 1))), answers(cut(denied(0, 7*second, 7*second, 7*second)))}, // nothing
@@ -160,7 +160,7 @@ func fixedTables() []table {
 			{22 * second, one(always(fixed(3, math.MaxUint64))), answers(cut(never(0, 8*second, 8*second)))},
 			{22 * second, one(always(fixed(3, 1))), answers(cut(denied(0, 8*second, 8*second, 8*second)))}, // nothing
 			{22 * second, one(giveBack(fixed(3, 5))), answers(allowed(2, 8*second))},
-			{30 * second, one(fixed(3, 0)), answers(allowed(3, 0))}, // debt ends with its window
+			{30 * second, one(fixed(3, 0)), answers(allowed(3, 0))}, // excess ends with its window
 		}},
 	}
 }
@@ -181,7 +181,7 @@ func counterTables() []table {
 			{30 * second, one(estimated(10, 10)), answers(allowedLast(11*second, 20*second))},
 			{50 * second, one(estimated(10, 0)), answers(allowed(10, 0))},
 		}},
-		{"refunds, debt and tiers of a sliding counter", []step{
+		{"refunds, excess and tiers of a sliding counter", []step{
 			{0, one(estimated(4, 4)), answers(allowedLast(12500*milli, 20*second))},
 			{15 * second, one(estimated(4, 2)), answers(allowedLast(2500*milli, 15*second))},               // 2 now, 2 of 4 before
 			{15 * second, one(giveBack(estimated(4, 3))), answers(allowedOf(2, 1666_667*micro, 5*second))}, // 0 now, ceil(1.5) of 3
@@ -230,7 +230,7 @@ func calendarTables(base time.Duration) []table {
 			{26 * hour, one(of(at(26*hour, 50*hour, 74*hour), 4, 0)), answers(allowed(1, 22*hour))},
 			{48 * hour, one(of(last, 4, 4)), answers(allowedLast(24*hour, 24*hour))},
 		}},
-		{"refunds, debt and a clock that is set back, in a calendar", []step{
+		{"refunds, excess and a clock that is set back, in a calendar", []step{
 			{24 * hour, one(always(of(next, 3, 5))), answers(never(0, 24*hour, 24*hour))},
 			{25 * hour, one(giveBack(of(next, 3, 3))), answers(allowed(1, 23*hour))},
 			{24 * hour, one(of(next, 3, 1)), answers(allowedLast(24*hour, 24*hour))},

@@ -254,7 +254,7 @@ func runCounterPromise(t *testing.T, h windowtest.Harness, rounds int) {
 	}
 }
 
-// A probe asks without charging: beside it, a limit of zero denies the group.
+// A probe asks without charging: a limit of zero next to it denies the group.
 type probe struct {
 	h      *windowtest.Harness
 	cycle  *cycle // of a calendar, or nil

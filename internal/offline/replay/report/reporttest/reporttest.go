@@ -102,7 +102,7 @@ func usual() *replay.Report {
 		Unreported: []replay.Unreported{
 			{
 				Attribute: accesslog.Header("x-tenant"), Location: "envoy.yaml:120", Requests: 8_120_441,
-				Effect: `Descriptors with tenant were left out, as if it were absent. To tell it, add %REQ(x-tenant)% to the log format.`,
+				Effect: `Descriptors with tenant were left out, as if it were absent. To record it, add %REQ(x-tenant)% to the log format.`,
 			},
 			{Attribute: accesslog.Header("x-api-key"), Location: "envoy.yaml:131", Requests: 402_118, Effect: "All keys of a subject counted as one."},
 			{Location: "envoy.yaml:150", Requests: 402_118, Effect: "disable_key: the descriptor counted as enabled in the runtime."},

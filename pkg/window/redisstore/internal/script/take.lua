@@ -190,8 +190,8 @@ local moved, most_moved = 0, 262144
 --   charge  takes the key, the state, a cost and the mark to write. Records the cost, and
 --           changes the state
 --   refund  likewise gives a cost back
---   rest    takes the state and the limit. Returns the hits that remain (below zero with
---           debt), and the waits until one more remains and until nothing is used
+--   rest    takes the state and the limit. Returns the hits that remain (below zero if
+--           more is used), and the waits until one more remains and until nothing is used
 --   wait    takes the state, the limit and a cost that has no room and is above 1. Returns
 --           the wait until it has
 -- A state also says: room, whether the check has room, whatever is used (nil: what is used
