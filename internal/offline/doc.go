@@ -11,5 +11,6 @@
 //   - replay/report/reporttest: helpers of tests.
 //   - diff: what changes in meaning from one set of rules to another?
 //   - envoyconfig: which configuration of Envoy fits the settings?
+//   - envoydump: what does the admin port of a live Envoy show?
 //   - envoycheck: which limits are in force at a live Envoy, which are not, and why?
 package offline

@@ -1,0 +1,141 @@
+package envoycheck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/edge/answer/dynamic"
+	"github.com/slidegate/slidegate/internal/offline/envoydump"
+)
+
+// namespace has the metadata of ext_authz, whatever the name of the filter.
+const namespace = "envoy.filters.http.ext_authz"
+
+// namesContext reports whether the routes of a manager have a context that only rls understands.
+func (m *Manager) namesContext() bool {
+	return m.Routes != nil && slices.ContainsFunc(m.Routes.Hosts, func(h envoydump.VirtualHost) bool {
+		return slices.ContainsFunc(append(slices.Clip(h.Routes), envoydump.Route{}), func(r envoydump.Route) bool {
+			names := (&route{Route: &r, manager: m, host: &h}).context()
+			return names["domain"] || names["descriptors"]
+		})
+	})
+}
+
+// context returns the names in the context of ext_authz on a route. Envoy hides the values.
+func (r *route) context() map[string]bool {
+	names := make(map[string]bool)
+	for _, level := range []envoydump.PerFilter{r.PerFilter, r.host.PerFilter, r.manager.Routes.PerFilter} {
+		for _, is := range level {
+			if wrap, ok := is.Message.(*envoydump.FilterConfig); ok {
+				is = wrap.Config
+			}
+			if per, ok := is.Message.(*envoydump.AuthorizationPerRoute); ok {
+				for name := range per.Check.Context {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return names
+}
+
+// oneHop finds managers whose authorization is to ask for limits and names no domain.
+func oneHop(in *Input) (found []Finding) {
+	for _, m := range in.Managers {
+		if len(m.Limits) > 0 || len(m.Authorizations) == 0 {
+			continue
+		}
+		in.NotRead("values of the context of ext_authz of %s: Envoy hides them, so its domain and descriptors are not checked", m.Where)
+		var without []string
+		routes := 0
+		for _, r := range in.routes {
+			if r.manager == m {
+				if routes++; !r.context()["domain"] {
+					without = append(without, r.where)
+				}
+			}
+		}
+		if len(without) == routes && routes > 0 {
+			without = []string{m.Where}
+		}
+		for _, where := range without {
+			found = append(found, Finding{
+				Code: NoDomain, Where: where, Message: "ext_authz names no domain in its context_extensions, so rls only checks keys and limits nothing here.",
+				Passes: "every request with a valid key", Fix: "Add domain and descriptors to context_extensions, as rls envoy-config --shape one-hop prints them.",
+			})
+		}
+	}
+	return found
+}
+
+// metadata finds descriptors that never have the metadata of ext_authz.
+func metadata(in *Input) (found []Finding) {
+	for _, r := range in.checked() {
+		for _, s := range r.sends {
+			for _, e := range s.entries {
+				if e.of.Metadata.Namespace != namespace || e.of.Source == "ROUTE_ENTRY" || e.of.Default != "" || len(e.of.Metadata.Path) == 0 {
+					continue
+				}
+				if f := r.metadata(s.filter, e.of.Metadata.Path[0].Key); f.Code != "" {
+					f.Where, f.Passes = r.where, fmt.Sprintf("requests that only %s limits", s)
+					found = append(found, f)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// metadata returns what is wrong with a key of the metadata of ext_authz, without where.
+func (r *route) metadata(reader *LimitFilter, key string) Finding {
+	at := slices.IndexFunc(r.manager.Authorizations, func(a *AuthorizationFilter) bool { return a.At < reader.At })
+	if at < 0 {
+		message := "has no ext_authz that calls rls"
+		if len(r.manager.Authorizations) > 0 {
+			message = "has it after this filter"
+		} else if slices.ContainsFunc(r.manager.Filters, func(f envoydump.Filter) bool { return strings.HasPrefix(f.Config.Type, "ext_authz.") }) {
+			return Finding{} // another service has other metadata
+		}
+		return Finding{Code: AuthorizationAfter, Message: fmt.Sprintf("A descriptor reads %s of the metadata of ext_authz, and the listener %s: the metadata is not there yet.", key, message), Fix: "Put ext_authz before the ratelimit filter."}
+	}
+	before := r.manager.Authorizations[at]
+	message, off, found := r.perFilter(before.Name)
+	if per, ok := message.(*envoydump.AuthorizationPerRoute); ok && per.Disabled || off || before.Disabled && !found {
+		return Finding{Code: AuthorizationOff, Message: "ext_authz is disabled on this route, so descriptors with its metadata are never sent.", Fix: "Enable ext_authz on the route, with anonymous in its context_extensions if requests need no key."}
+	}
+	if !slices.ContainsFunc(dynamic.Keys, func(k dynamic.Key) bool { return k.Name == key }) && key != "rate_limit" {
+		return Finding{Code: OtherMetadata, Message: fmt.Sprintf("rls sends subject, tier, labels and rate_limit; this action reads %s.", key), Fix: "Correct the path of metadata_key."}
+	}
+	return Finding{}
+}
+
+// removedCredentials finds descriptors from a header that ext_authz takes off.
+func removedCredentials(in *Input) (found []Finding) {
+	if in.Service.Settings == nil || !in.Service.Settings.Authz.RemoveCredential {
+		return nil
+	}
+	removed := make(map[string]bool)
+	for _, c := range in.Service.Settings.Authz.Credentials {
+		switch c.Kind {
+		case settings.CredentialHeader:
+			removed[c.Name] = true
+		case settings.CredentialBearer, settings.CredentialBasic, settings.CredentialAPIKey:
+			removed["authorization"] = true
+		}
+	}
+	for _, r := range in.checked() {
+		for _, s := range r.sends {
+			for _, e := range s.entries {
+				if before := func(a *AuthorizationFilter) bool { return a.At < s.filter.At }; removed[strings.ToLower(e.of.Header)] && slices.ContainsFunc(r.manager.Authorizations, before) {
+					found = append(found, Finding{
+						Code: CredentialRemoved, Where: r.where, Message: fmt.Sprintf("authz.remove_credential is on, so ext_authz takes the header %s off, and the descriptor %s is never sent.", e.of.Header, s),
+						Passes: fmt.Sprintf("requests that only %s limits", s), Fix: "Use the metadata subject of ext_authz in place of the header.",
+					})
+				}
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,165 @@
+package envoycheck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/offline/envoydump"
+)
+
+// unlimited finds listeners that forward without asking rls.
+func unlimited(in *Input) (found []Finding) {
+	for _, s := range in.chosen {
+		for _, m := range s.managers {
+			if forwards := slices.ContainsFunc(in.routes, func(r *route) bool { return r.manager == m }); forwards && len(m.Limits)+len(m.Authorizations) == 0 {
+				found = append(found, Finding{
+					Code: NoFilter, Where: m.Where, Message: "The listener forwards requests and has no ratelimit filter, and no ext_authz that asks for limits: nothing is limited here.",
+					Passes: "every request", Fix: "Add the ratelimit filter to http_filters, as rls envoy-config prints it.",
+				})
+			}
+		}
+		for _, tcp := range s.tcp {
+			where, cluster, _ := strings.Cut(tcp, "\n")
+			if in.passesThrough(cluster) {
+				continue
+			}
+			found = append(found, Finding{
+				Code: TCPListener, Where: where, Message: fmt.Sprintf("The listener passes on TCP to %s: no limit applies to what it serves.", cluster),
+				Passes: "every request over this listener", Fix: "Close the listener to clients, or forward with an HTTP connection manager.",
+			})
+		}
+	}
+	return found
+}
+
+// passesThrough reports whether a cluster forwards to the address that the client has called, as those
+// of a mesh do.
+func (in *Input) passesThrough(cluster string) bool {
+	c := in.Clusters[cluster]
+	return c != nil && c.Type == "ORIGINAL_DST"
+}
+
+// pathChanges finds filters that may change the path after Envoy has chosen the route.
+func pathChanges(in *Input) (found []Finding) {
+	for _, m := range in.Managers {
+		if len(m.Limits) == 0 {
+			continue
+		}
+		for _, f := range m.Filters[:m.Limits[0].At] {
+			if f.Config.Type == "lua.Lua" && f.Config.HasPath {
+				found = append(found, Finding{
+					Code: PathChangedBefore, Where: "filter " + f.Name + " of " + m.Where,
+					Message: "The filter may change the path after Envoy has chosen the route, so the limits of another route apply.",
+					Passes:  "requests whose path the filter changes may miss limits of their new path", Fix: "Move the change of the path behind the ratelimit filter, or into early_header_mutation_extensions.",
+				})
+			}
+		}
+	}
+	return found
+}
+
+// clientAddress finds managers that take the client's address from what clients can write.
+func clientAddress(in *Input) (found []Finding) {
+	for _, m := range in.Managers {
+		if len(m.Detection) > 0 || !in.sends(m, func(s *sent) bool {
+			return slices.ContainsFunc(s.entries, func(e entry) bool { return strings.Contains(e.of.Kind, "remote_address") })
+		}) {
+			continue
+		}
+		hops := in.Options.Hops
+		switch {
+		case in.Options.Edge && !m.UseRemoteAddress:
+			found = append(found, Finding{
+				Code: ClientAddress, Where: m.Where, Message: "The limited address is the last of X-Forwarded-For, which every client can write.",
+				Passes: "clients that send another address with each request", Fix: "Set use_remote_address: true.",
+			})
+		case hops >= 0 && m.TrustedHops != hops, hops < 0 && m.TrustedHops > 0:
+			found = append(found, Finding{
+				Code: TrustedHops, Where: m.Where, Message: fmt.Sprintf("Envoy trusts X-Forwarded-For of %d proxies. If fewer proxies stand in front of it, clients choose their address.", m.TrustedHops),
+				Passes: "clients that send another address with each request", Fix: fmt.Sprintf("Set xff_num_trusted_hops to the number of the proxies. If %d is right, say --hops %d.", m.TrustedHops, m.TrustedHops),
+			})
+		}
+	}
+	return found
+}
+
+// paths finds managers in which another spelling of a path takes another route.
+func paths(in *Input) (found []Finding) {
+	for _, m := range in.Managers {
+		var missing []string
+		if m.NormalizePath == nil || !*m.NormalizePath {
+			missing = append(missing, "normalize_path: true")
+		}
+		if !m.MergeSlashes {
+			missing = append(missing, "merge_slashes: true")
+		}
+		if !strings.HasPrefix(m.EscapedSlashes, "REJECT") && !strings.HasPrefix(m.EscapedSlashes, "UNESCAPE") {
+			missing = append(missing, "path_with_escaped_slashes_action: REJECT_REQUEST")
+		}
+		if len(missing) == 0 || !in.sends(m, func(s *sent) bool { return s.route.Match.Prefix == nil || *s.route.Match.Prefix != "/" }) {
+			continue
+		}
+		found = append(found, Finding{
+			Code: PathNotNormalised, Where: m.Where, Message: "A path that is spelled otherwise, such as //search or /%2Fsearch, takes another route.",
+			Passes: "requests with such a path miss the limits of their route", Fix: "Set " + strings.Join(missing, ", ") + ".",
+		})
+	}
+	return found
+}
+
+// sends reports whether a manager sends a descriptor for which is returns true.
+func (in *Input) sends(m *Manager, is func(*sent) bool) bool {
+	return slices.ContainsFunc(in.routes, func(r *route) bool { return r.manager == m && slices.ContainsFunc(r.sends, is) })
+}
+
+// switches finds filters that are off, or that deny nothing.
+func switches(in *Input) (found []Finding) {
+	for _, m := range in.Managers {
+		for _, f := range m.Limits {
+			if f.Disabled {
+				found = append(found, Finding{
+					Code: FilterOffByDefault, Where: m.Where, Message: fmt.Sprintf("The filter %s is disabled: it works only on routes that enable it.", f.Name),
+					Passes: "requests of all other routes", Fix: "Remove disabled: true, or enable the filter on each route with limits.",
+				})
+			}
+			if percent, by := in.percent(f.Enabled, "ratelimit.http_filter_enabled"); percent < 100 {
+				found = append(found, share(NotEnabled, percent, m.Where,
+					fmt.Sprintf("%s is %g %%: the filter asks rls about that part of the requests only.", by, percent), "the requests that it does not ask about"))
+			}
+			if percent, by := in.percent(f.Enforced, "ratelimit.http_filter_enforcing"); percent < 100 {
+				found = append(found, share(NotEnforced, percent, m.Where,
+					fmt.Sprintf("%s is %g %%: other requests over their limit pass, and Envoy only counts them.", by, percent), "requests over their limit"))
+			}
+		}
+	}
+	return found
+}
+
+// share returns a finding about a part of the requests. It is an error if the part is empty.
+func share(code Code, percent float64, where, message, passes string) Finding {
+	f := Finding{Code: code, Where: where, Message: message, Passes: passes, Fix: "Set it to 100 %."}
+	if percent > 0 {
+		f.Severity = Warning
+	}
+	return f
+}
+
+// percent returns the share of requests of a fraction, and what sets it. key is the runtime key that
+// counts if the filter has none.
+func (in *Input) percent(of *envoydump.Fraction, key string) (percent float64, by string) {
+	percent, by = 100, "the runtime key "+key
+	scale := 1.0
+	if of != nil {
+		key = of.Key
+		scale = map[string]float64{"TEN_THOUSAND": 100, "MILLION": 10_000}[of.Default.Denominator]
+		scale = max(scale, 1)
+		percent = float64(of.Default.Numerator) / scale
+		by = strings.TrimPrefix(by, "the runtime key ratelimit.http_")
+		by = strings.Replace(by, "filter_enforcing", "filter_enforced", 1)
+	}
+	if n, ok := in.runtime(key); ok {
+		percent, by = float64(n)/scale, "the runtime key "+key
+	}
+	return percent, by
+}

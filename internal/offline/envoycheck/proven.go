@@ -1,0 +1,44 @@
+package envoycheck
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// runtime returns the value of a runtime key that is a number.
+func (in *Input) runtime(key string) (n uint64, ok bool) {
+	if in.Live == nil || key == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(in.Live.Runtime[key], 10, 64)
+	return n, err == nil
+}
+
+// proven returns what is known of the routes, as a sentence.
+func (in *Input) proven() string {
+	limited, hidden := 0, 0
+	listeners := make(map[string]bool)
+	for _, r := range in.checked() {
+		switch {
+		case slices.ContainsFunc(r.sends, func(s *sent) bool { return !s.limit.AtEnd && s.limits() }):
+			limited++
+			listeners[r.manager.Listener.Name] = true
+		case len(r.manager.Limits) == 0 && r.context()["domain"]:
+			hidden++
+		}
+	}
+	out := []string{fmt.Sprintf("%s of %s send descriptors that rules of this rls limit.", count(limited, "route"), count(len(listeners), "listener"))}
+	if hidden > 0 {
+		out = append(out, fmt.Sprintf("%s name a domain for the authorization; Envoy hides which, and the descriptors too.", count(hidden, "route")))
+	}
+	return strings.Join(out, " ")
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,181 @@
+package envoycheck
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/slidegate/slidegate/internal/offline/envoydump"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// A route is one that forwards, with what it sends to rls.
+type route struct {
+	*envoydump.Route
+	manager *Manager
+	host    *envoydump.VirtualHost
+	where   string
+	sends   []*sent
+	// off are the filters that are disabled on the route.
+	off []*LimitFilter
+	// hidden are descriptors of the virtual host that the route does not send, and ignored says that
+	// the route says so.
+	hidden  []*sent
+	ignored bool
+}
+
+// sent is a descriptor that a route can send.
+type sent struct {
+	route   *route
+	filter  *LimitFilter
+	limit   *envoydump.RateLimit
+	domain  string
+	entries []entry
+	// skipped is true if an entry with skip_if_absent is missing.
+	skipped bool
+	// ofRoute is true if the rate limit is under route or the virtual host.
+	ofRoute bool
+	// rules are those that it may match.
+	rules []*Rule
+}
+
+// An entry has a value, or one that differs by request.
+type entry struct {
+	descriptors.Entry
+	any bool
+	of  *envoydump.Action
+}
+
+func (s *sent) String() string {
+	text := ""
+	for i, e := range s.entries {
+		if i > 0 {
+			text += ", "
+		}
+		text += descriptors.Node{Key: e.Key, Value: e.Value, AnyValue: e.any}.String()
+	}
+	return "[" + text + "]"
+}
+
+// limits reports whether rls may deny because of the descriptor.
+func (s *sent) limits() bool {
+	return len(s.limit.Override) > 0 || slices.ContainsFunc(s.rules, func(r *Rule) bool { return r.Limits })
+}
+
+// addRoutes adds the routes of a manager that forward.
+func (in *Input) addRoutes(s *site, m *Manager) {
+	if m.Routes == nil {
+		return
+	}
+	for i := range m.Routes.Hosts {
+		host := &m.Routes.Hosts[i]
+		if host.Matcher != nil {
+			in.NotRead("matcher tree of virtual host %s of %s", host.Name, m.Where)
+		}
+		for j := range host.Routes {
+			r := &route{Route: &host.Routes[j], manager: m, host: host}
+			if r.Action == nil {
+				continue
+			}
+			r.where = fmt.Sprintf("route %s/%s of %s", host.Name, r.name(j), m.Where)
+			s.clusters[r.Action.Cluster] = true
+			for _, c := range r.Action.Weighted.Clusters {
+				s.clusters[c.Name] = true
+				if len(c.PerFilter) > 0 {
+					in.NotRead("typed_per_filter_config of the weighted clusters of %s", r.where)
+				}
+			}
+			for _, f := range m.Limits {
+				in.ask(r, f)
+			}
+			in.routes = append(in.routes, r)
+		}
+	}
+	for _, f := range m.Limits {
+		f.Ends = in.onlyEnds(f)
+	}
+}
+
+func (in *Input) onlyEnds(f *LimitFilter) (ends bool) {
+	for _, r := range in.routes {
+		for _, s := range r.sends {
+			if s.filter == f {
+				if ends = true; !s.limit.AtEnd {
+					return false
+				}
+			}
+		}
+	}
+	return ends
+}
+
+// name returns the name of a route, or says which requests it takes.
+func (r *route) name(at int) string {
+	switch m := &r.Match; {
+	case r.Name != "":
+		return r.Name
+	case m.Prefix != nil:
+		return "prefix " + *m.Prefix
+	case m.Path != "":
+		return m.Path
+	case m.SeparatedPrefix != "":
+		return "prefix " + m.SeparatedPrefix
+	default:
+		return fmt.Sprintf("number %d", at+1)
+	}
+}
+
+// checked returns the routes of the managers to check.
+func (in *Input) checked() []*route {
+	return slices.DeleteFunc(slices.Clone(in.routes), func(r *route) bool { return !slices.Contains(in.Managers, r.manager) })
+}
+
+// perFilter returns the most specific of what a route says to a filter. Nil: nothing. off is true if it
+// disables the filter.
+func (r *route) perFilter(name string) (message any, off, found bool) {
+	for _, level := range []envoydump.PerFilter{r.PerFilter, r.host.PerFilter, r.manager.Routes.PerFilter} {
+		if is, ok := level[name]; ok {
+			if wrap, ok := is.Message.(*envoydump.FilterConfig); ok {
+				return wrap.Config.Message, wrap.Disabled, true
+			}
+			return is.Message, false, true
+		}
+	}
+	return nil, false, false
+}
+
+// ask adds the descriptors that a route sends by a filter.
+func (in *Input) ask(r *route, f *LimitFilter) {
+	message, off, found := r.perFilter(f.Name)
+	if off || f.Disabled && !found {
+		r.off = append(r.off, f)
+		return
+	}
+	per, _ := message.(*envoydump.RateLimitPerRoute)
+	if per == nil {
+		if per = new(envoydump.RateLimitPerRoute); found && message == nil && f.Name != "" {
+			if is := r.PerFilter[f.Name]; is.HasLimits {
+				in.NotRead("what %s says to filter %s", r.where, f.Name)
+			}
+		}
+	}
+	domain := f.Domain
+	if per.Domain != "" {
+		domain = per.Domain
+	}
+	host := in.sent(r, f, domain, r.host.Limits, true)
+	switch {
+	case len(per.Limits) > 0:
+		r.sends = append(r.sends, in.sent(r, f, domain, per.Limits, false)...)
+	case len(f.Limits) > 0:
+		r.sends = append(r.sends, in.sent(r, f, domain, f.Limits, false)...)
+	case per.VH == "IGNORE":
+		r.sends = append(r.sends, in.sent(r, f, domain, r.Action.Limits, true)...)
+		r.ignored = true
+	case per.VH == "INCLUDE" || r.Action.IncludeVH || len(r.Action.Limits) == 0:
+		r.sends = append(append(r.sends, in.sent(r, f, domain, r.Action.Limits, true)...), host...)
+		return
+	default:
+		r.sends = append(r.sends, in.sent(r, f, domain, r.Action.Limits, true)...)
+	}
+	r.hidden = append(r.hidden, host...)
+}

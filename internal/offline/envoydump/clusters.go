@@ -1,0 +1,111 @@
+package envoydump
+
+// TCPProxy forwards connections.
+type TCPProxy struct {
+	Cluster  string `json:"cluster"`
+	Weighted struct {
+		Clusters []struct {
+			Name string `json:"name"`
+		} `json:"clusters"`
+	} `json:"weighted_clusters"`
+}
+
+// A Cluster is what Envoy calls.
+type Cluster struct {
+	Name            string `json:"name"`
+	Type            string `json:"type"`
+	TransportSocket *struct {
+		Config Any `json:"typed_config"`
+	} `json:"transport_socket"`
+	SocketMatches []struct{}     `json:"transport_socket_matches"`
+	Options       map[string]Any `json:"typed_extension_protocol_options"`
+	HTTP2         *HTTP2         `json:"http2_protocol_options"`
+	Breakers      struct {
+		Thresholds []Threshold `json:"thresholds"`
+	} `json:"circuit_breakers"`
+	Outliers     *struct{}  `json:"outlier_detection"`
+	HealthChecks []struct{} `json:"health_checks"`
+	LB           struct {
+		Panic *struct {
+			Value float64 `json:"value"`
+		} `json:"healthy_panic_threshold"`
+	} `json:"common_lb_config"`
+	Assignment Assignment `json:"load_assignment"`
+	EDS        struct {
+		Service string `json:"service_name"`
+	} `json:"eds_cluster_config"`
+}
+
+// A Threshold bounds the calls of one priority. Nil: Envoy's default, 1024.
+type Threshold struct {
+	Priority string  `json:"priority"` // empty: DEFAULT
+	Requests *uint32 `json:"max_requests"`
+	Pending  *uint32 `json:"max_pending_requests"`
+}
+
+// An Assignment has the endpoints of a cluster.
+type Assignment struct {
+	Cluster   string `json:"cluster_name"`
+	Endpoints []struct {
+		LB []struct {
+			Endpoint struct {
+				Address Address `json:"address"`
+			} `json:"endpoint"`
+		} `json:"lb_endpoints"`
+	} `json:"endpoints"`
+}
+
+// HTTPOptions are the protocols in which Envoy calls a cluster.
+type HTTPOptions struct {
+	Explicit *struct {
+		HTTP1 *struct{} `json:"http_protocol_options"`
+		HTTP2 *HTTP2    `json:"http2_protocol_options"`
+		HTTP3 *struct{} `json:"http3_protocol_options"`
+	} `json:"explicit_http_config"`
+	Downstream *struct{} `json:"use_downstream_protocol_config"`
+	Auto       *struct{} `json:"auto_config"`
+}
+
+// HTTP2 are the options of HTTP/2.
+type HTTP2 struct {
+	Streams *uint32 `json:"max_concurrent_streams"`
+}
+
+// UpstreamTLS is a cluster that Envoy calls over TLS.
+type UpstreamTLS struct {
+	Common struct {
+		Validation *struct{} `json:"validation_context"`
+		Combined   *struct{} `json:"combined_validation_context"`
+		SDS        *struct{} `json:"validation_context_sds_secret_config"`
+	} `json:"common_tls_context"`
+}
+
+// A Host is one endpoint of a cluster, with its health.
+type Host struct {
+	Address Address `json:"address"`
+	Health  struct {
+		FailedCheck   bool   `json:"failed_active_health_check"`
+		FailedOutlier bool   `json:"failed_outlier_check"`
+		EDS           string `json:"eds_health_status"`
+	} `json:"health_status"`
+	Stats []struct {
+		Name  string `json:"name"`
+		Value uint64 `json:"value,string"`
+	} `json:"stats"`
+}
+
+// Stat returns a counter of the host, such as cx_connect_fail.
+func (h *Host) Stat(name string) uint64 {
+	for _, s := range h.Stats {
+		if s.Name == name {
+			return s.Value
+		}
+	}
+	return 0
+}
+
+// A Certificate is one that Envoy presents, or one that it trusts.
+type Certificate struct {
+	Path string `json:"path"`
+	Days uint64 `json:"days_until_expiration,string"`
+}
