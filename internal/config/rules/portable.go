@@ -99,7 +99,7 @@ var instead = map[string]string{
 
 // value checks a value of any key but metadata.
 func (c *portableCheck) value(n *yaml.Node, path *strict.Path, depth int) {
-	if t := target(n); t != nil && t.Kind == yaml.MappingNode {
+	if t := strict.Target(n); t != nil && t.Kind == yaml.MappingNode {
 		c.mapping(t, path, depth)
 		return
 	}
@@ -134,7 +134,7 @@ func (c *portableCheck) shown(path *strict.Path, value string) string {
 // once follows an alias. It returns nil for a value that is checked already, so that many
 // aliases of one value take no time and make no further problems.
 func (c *portableCheck) once(n *yaml.Node) *yaml.Node {
-	n = target(n)
+	n = strict.Target(n)
 	if n == nil || c.seen[n] {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (c *portableCheck) once(n *yaml.Node) *yaml.Node {
 func (c *portableCheck) level(n *yaml.Node, path *strict.Path) {
 	if path == nil {
 		domain, _ := textOf(c.find(n, "domain"))
-		if list := target(c.find(n, "descriptors")); domain != "" && list != nil && list.Kind == yaml.SequenceNode {
+		if list := strict.Target(c.find(n, "descriptors")); domain != "" && list != nil && list.Kind == yaml.SequenceNode {
 			if c.domains[domain] == nil {
 				c.domains[domain] = make(composites)
 			}
@@ -178,7 +178,7 @@ func (c *portableCheck) unit(n *yaml.Node, path *strict.Path) {
 // siblings checks the descriptors of one level.
 func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level composites) {
 	for i, item := range list.Content {
-		n := target(item)
+		n := strict.Target(item)
 		if n == nil || n.Kind != yaml.MappingNode {
 			continue
 		}
@@ -266,17 +266,6 @@ func (c *portableCheck) problem(s strict.Position, format string, args ...any) {
 	c.decoder.Problem(s, format, args...)
 }
 
-// target follows aliases.
-func target(n *yaml.Node) *yaml.Node {
-	for range maxPortableDepth {
-		if n == nil || n.Kind != yaml.AliasNode {
-			return n
-		}
-		n = n.Alias
-	}
-	return nil
-}
-
 // pairsOf returns the pairs of a mapping with those of merge keys. Read reports what is wrong with it.
 func (c *portableCheck) pairsOf(n *yaml.Node, path *strict.Path) []strict.Pair {
 	if n == nil {
@@ -287,9 +276,9 @@ func (c *portableCheck) pairsOf(n *yaml.Node, path *strict.Path) []strict.Pair {
 
 // find returns the value of a key of a mapping, also of a merged one, or nil.
 func (c *portableCheck) find(n *yaml.Node, key string) *yaml.Node {
-	for _, kv := range c.pairsOf(target(n), nil) {
+	for _, kv := range c.pairsOf(strict.Target(n), nil) {
 		if kv.Name == key {
-			return target(kv.Value)
+			return strict.Target(kv.Value)
 		}
 	}
 	return nil

@@ -65,8 +65,9 @@ func (d *Decoder) Quote(text string) string {
 	return Quote(text)
 }
 
-// follow returns the target of an alias.
-func follow(n *yaml.Node) *yaml.Node {
+// Target returns what an alias stands for, and any other node as it is. It returns nil for an
+// endless alias.
+func Target(n *yaml.Node) *yaml.Node {
 	for range maxDepth {
 		if n == nil || n.Kind != yaml.AliasNode {
 			return n
@@ -111,7 +112,7 @@ func (d *Decoder) Decode(n *yaml.Node, v reflect.Value, p *Path) {
 	d.depth++
 	defer func() { d.depth-- }()
 	if n.Kind == yaml.AliasNode {
-		target := follow(n)
+		target := Target(n)
 		if !d.enter(n, target, p) {
 			return
 		}
@@ -358,7 +359,7 @@ func (d *Decoder) Pairs(n *yaml.Node, p *Path) []Pair {
 			merges = append(merges, value)
 			continue
 		}
-		name := follow(key)
+		name := Target(key)
 		if name == nil || name.Kind != yaml.ScalarNode {
 			d.Problem(d.Position(key, p), "a key must be a text")
 			continue
@@ -388,7 +389,7 @@ func (d *Decoder) Pairs(n *yaml.Node, p *Path) []Pair {
 
 // mergedPairs returns the pairs of the value of a merge key: a mapping or a list of mappings.
 func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []Pair {
-	target := follow(n)
+	target := Target(n)
 	if !d.enter(n, target, p) {
 		return nil
 	}
@@ -402,7 +403,7 @@ func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []Pair {
 	case yaml.SequenceNode:
 		var all []Pair
 		for _, c := range target.Content {
-			if m := follow(c); m == nil || m.Kind != yaml.MappingNode {
+			if m := Target(c); m == nil || m.Kind != yaml.MappingNode {
 				d.Problem(d.Position(c, p), "a merge key takes mappings")
 				continue
 			}

@@ -55,9 +55,9 @@ func (d *Decoder) itemLabel(p *Path) string {
 	}
 	id, key, value := "", p.Key, p.Value
 	secret := d.Hides != nil && d.Hides(key)
-	if n := follow(p.Item); n != nil && n.Kind == yaml.MappingNode {
+	if n := Target(p.Item); n != nil && n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			v := follow(n.Content[i+1])
+			v := Target(n.Content[i+1])
 			if v == nil || v.Kind != yaml.ScalarNode || IsNull(v) {
 				continue
 			}
@@ -97,7 +97,7 @@ type Field[T any] struct {
 // ReadLocated reads a node and keeps its position.
 func (f *Field[T]) ReadLocated(d *Decoder, n *yaml.Node, p *Path) {
 	f.Position, f.Set = d.Position(n, p), true
-	if target := follow(n); target != nil {
+	if target := Target(n); target != nil {
 		f.Null = IsNull(target)
 	}
 	before := d.Report.Count()

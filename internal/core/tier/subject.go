@@ -124,28 +124,31 @@ func (p *Parts) subject(overrides func([]byte) (map[string]Override, error)) (*S
 	}
 	s := &Subject{ID: p.ID, Tier: p.Tier, Disabled: p.Disabled}
 	var extra Extra
-	if !isEmpty(p.Overrides) {
-		err := tooLong(len(p.Overrides), MaxPart)
-		if err == nil {
-			extra.Overrides, err = overrides(p.Overrides)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("overrides: %w", err)
-		}
+	var err error
+	if extra.Overrides, err = read("overrides", p.Overrides, overrides); err != nil {
+		return nil, err
 	}
-	if !isEmpty(p.Labels) {
-		err := tooLong(len(p.Labels), MaxPart)
-		if err == nil {
-			extra.Labels, err = readLabels(p.Labels)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("labels: %w", err)
-		}
+	if extra.Labels, err = read("labels", p.Labels, readLabels); err != nil {
+		return nil, err
 	}
 	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
 		s.Extra = &extra
 	}
 	return s, nil
+}
+
+// read reads the part of a subject that has a name; it may be empty.
+func read[T any](name string, part []byte, parse func([]byte) (T, error)) (value T, err error) {
+	if isEmpty(part) {
+		return value, nil
+	}
+	if err = tooLong(len(part), MaxPart); err == nil {
+		value, err = parse(part)
+	}
+	if err != nil {
+		return value, fmt.Errorf("%s: %w", name, err)
+	}
+	return value, nil
 }
 
 func isEmpty(part []byte) bool {

@@ -3,6 +3,7 @@ package envoyfile
 import (
 	"go.yaml.in/yaml/v4"
 
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 )
 
@@ -32,7 +33,7 @@ func (r *reader) logs(all []value) {
 // addFields adds the fields of JSON whose values are one operator, by their names. Names of objects
 // in each other have points between them.
 func addFields(fields map[string]accesslog.Attribute, prefix string, n *yaml.Node, depth int) {
-	n = target(n)
+	n = strict.Target(n)
 	if n == nil || depth > maxDepth || len(fields) >= maxFields {
 		return
 	}

@@ -30,7 +30,7 @@ func (r *reader) value(n *yaml.Node, p *strict.Path, aliased bool) value {
 			r.d.Problem(v.Position, "aliases stand for more than %d values: write them out", maxAliased)
 		}
 	}
-	if n = target(n); n != nil && !strict.IsNull(n) && r.aliased < maxAliased {
+	if n = strict.Target(n); n != nil && !strict.IsNull(n) && r.aliased < maxAliased {
 		v.node = n
 	}
 	return v
@@ -156,7 +156,7 @@ const aText = "a text"
 func (r *reader) scalar(v value, expected string) (text string, ok bool) {
 	n := v.node
 	if n != nil && n.Kind == yaml.MappingNode && expected != aText && (len(n.Content) == 0 || lookup(n, "value") != nil) {
-		if n = target(lookup(n, "value")); n == nil || strict.IsNull(n) {
+		if n = strict.Target(lookup(n, "value")); n == nil || strict.IsNull(n) {
 			return "0", true
 		}
 	}
@@ -296,24 +296,13 @@ const maxMentions = 100_000
 
 // lookup returns the value of a key of a mapping, or nil.
 func lookup(n *yaml.Node, key string) *yaml.Node {
-	if n = target(n); n == nil || n.Kind != yaml.MappingNode {
+	if n = strict.Target(n); n == nil || n.Kind != yaml.MappingNode {
 		return nil
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if snake(n.Content[i].Value) == key {
 			return n.Content[i+1]
 		}
-	}
-	return nil
-}
-
-// target returns what an alias stands for, and any other node as it is.
-func target(n *yaml.Node) *yaml.Node {
-	for range maxDepth {
-		if n == nil || n.Kind != yaml.AliasNode {
-			return n
-		}
-		n = n.Alias
 	}
 	return nil
 }
