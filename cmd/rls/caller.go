@@ -2,13 +2,16 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text"
 )
@@ -20,8 +23,11 @@ type callerFlags struct {
 	Rule                        string
 }
 
-// callerUse is the usage line of a command about a caller.
-const callerUse = " [SUBJECT]"
+// callerUse is the usage line of a command about a caller, and callerHelp says what its argument is.
+const (
+	callerUse  = " [CUSTOMER]"
+	callerHelp = "CUSTOMER is the id of a customer, an address or the digest of an API key."
+)
 
 func (f *callerFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -46,10 +52,11 @@ func (f *callerFlags) query(c *cli, args []string) (insight.Query, error) {
 		return q, usage("name one of a subject, --address, --digest, --descriptor or --key-stdin")
 	}
 	if len(args) > 0 {
-		q.Subject = args[0]
-		if q.Subject == "" {
+		if strings.TrimSpace(args[0]) == "" {
 			return q, usage("the id of the subject is empty")
 		}
+		q = insight.Typed(args[0])
+		q.Rule = f.Rule
 	}
 	if f.KeyStdin {
 		s, err := c.load()
@@ -64,6 +71,17 @@ func (f *callerFlags) query(c *cli, args []string) (insight.Query, error) {
 		q.Digest = secrets.Digest(text)
 	}
 	return q, nil
+}
+
+// noCustomer returns an error if each instance that answered says that it knows no such customer.
+func noCustomer(all []client.Answer[insight.Usage]) (err error) {
+	for _, a := range client.Answered(all) {
+		if a.Value.Unknown == "" {
+			return nil
+		}
+		err = errors.New(a.Value.Unknown)
+	}
+	return err
 }
 
 // maxKeyBytes bounds a line with an API key. Headers are far smaller.

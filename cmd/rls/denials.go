@@ -21,7 +21,7 @@ import (
 
 type denialsCmd struct {
 	adminPorts
-	Rule, Subject, Route, Address string
+	Rule, Subject, Route, Address, Request string
 	Since, Shadow                 string
 	Limit                         int
 	Follow                        bool
@@ -38,6 +38,7 @@ func denials(c *cli) *cobra.Command {
 	f.StringVar(&d.Subject, "subject", "", "only those of the customer with this `ID`")
 	f.StringVar(&d.Route, "route", "", "only those of this `ROUTE`")
 	f.StringVar(&d.Address, "address", "", "only those of a client's `IP` address, which is masked to its network")
+	f.StringVar(&d.Request, "request", "", "only that of the request with this `ID`, as in x-request-id")
 	f.StringVar(&d.Since, "since", "", "only those of this long ago or later, such as 10m, or since a `TIME` such as 2026-01-31T09:30:00Z")
 	f.StringVar(&d.Shadow, "shadow", "", "`WHICH` denials in shadow mode: only (these alone), or no (none of them)")
 	f.IntVar(&d.Limit, "limit", 50, "at most `N` of each instance")
@@ -61,7 +62,7 @@ func (d *denialsCmd) values() (url.Values, error) {
 	if d.Limit < 1 {
 		return nil, usage("--limit: expected a number above 0")
 	}
-	return client.Values(map[string]string{"rule": d.Rule, "subject": d.Subject, "route": d.Route, "address": d.Address, "since": d.Since, "shadow": d.Shadow}), nil
+	return client.Values(map[string]string{"rule": d.Rule, "subject": d.Subject, "route": d.Route, "address": d.Address, "request": d.Request, "since": d.Since, "shadow": d.Shadow}), nil
 }
 
 // Run prints the last denials, and with Follow all further ones.

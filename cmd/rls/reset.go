@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ func reset(c *cli) *cobra.Command {
 		Use:   "reset" + callerUse + " --reason TEXT",
 		Short: "Remove what a customer, an address or a key has used of its limits.",
 		Long: "Remove what a customer, an address or a key has used of its limits.\n\n" +
-			"The service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
+			callerHelp + "\n\nThe service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
 			"It resets in all instances of --admin. With the store memory, name all instances there. With Redis, one instance removes the counters of its store and of the other scopes: name an instance of each region.",
 		RunE: begin(func(args []string) error { return r.Run(c, args) }),
 	}
@@ -91,8 +92,8 @@ func (r *resetCmd) confirmed(ask *client.Client, q insight.Query) (bool, error) 
 	}
 	before := ask.Usage(context.Background(), q)
 	answered := client.Answered(before)
-	if len(answered) == 0 {
-		return false, client.Failed(before)
+	if err := noCustomer(before); err != nil || len(answered) == 0 {
+		return false, cmp.Or(err, client.Failed(before))
 	}
 	for _, a := range answered {
 		tables.Usage(os.Stderr, a.Value, nil, pageOf(os.Stderr, len(before) > 1, a.From.Name))

@@ -201,6 +201,29 @@ func TestUsageOfUnknownKey(t *testing.T) {
 	}
 }
 
+// TestUsageOfNoCustomer: without a customer, the command says so on standard error and fails. An
+// instance that knows the customer counts.
+func TestUsageOfNoCustomer(t *testing.T) {
+	port, other := newPort(t), newPort(t)
+	port.usage = []insight.Usage{{Query: insight.Query{Subject: "***"}, Source: "memory", Unknown: "no such customer; did you mean acme?"}}
+	other.usage = []insight.Usage{acme()}
+	code, out, fails := command(t, "", "usage", "acm", "--admin", port.address())
+	if code != 1 || out != "" || fails != "rls: no such customer; did you mean acme?\n" {
+		t.Errorf("exit code %d, %s%s", code, out, fails)
+	}
+	code, out, fails = command(t, "", "usage", "acme", "--admin", port.address()+","+other.address())
+	if code != 0 || strings.Contains(out, "***") || !strings.HasPrefix(out, "acme · ") || fails != "" {
+		t.Errorf("two instances: exit code %d, %s%s", code, out, fails)
+	}
+	for typed, want := range map[string]string{"203.0.113.7": "address=203.0.113.7", strings.Repeat("AB", 32): "digest=" + strings.Repeat("ab", 32), "acme": "subject=acme"} {
+		other.asked = nil
+		command(t, "", "usage", typed, "--admin", other.address())
+		if got := other.asked[0]; got != "GET /v1/usage?"+want {
+			t.Errorf("%s asks %s, want %s", typed, got, want)
+		}
+	}
+}
+
 // TestUsageOfTiers: usage prints what the instance holds and what the source says, and --refresh makes
 // the instance ask again first.
 func TestUsageOfTiers(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +30,7 @@ func usageOf(c *cli) *cobra.Command {
 		Use:   "usage" + callerUse,
 		Short: "Print the tier of a customer, an address or a key, what it has used of each of its limits, and when it may go on.",
 		Long: "Print the tier of a customer, an address or a key, what it has used of each of its limits, and when it may go on.\n\n" +
-			"It charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. " +
+			callerHelp + "\n\nIt charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. " +
 			"With Redis they share their counts, and rls prints the first answer. If a store is unavailable, rls prints what the instances have counted meanwhile and what their local limits have left, says so, and exits with 3.",
 		RunE: begin(func(args []string) error { return u.Run(c, args) }),
 	}
@@ -87,12 +88,16 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 			return err
 		}
 	} else {
-		for i, a := range client.Answered(shown) {
+		known := slices.DeleteFunc(client.Answered(shown), func(a client.Answer[shownUsage]) bool { return a.Value.Unknown != "" })
+		for i, a := range known {
 			if i > 0 {
 				fmt.Fprintln(&stdout)
 			}
 			tables.Usage(&stdout, a.Value.Usage, a.Value.Tiers, pageOf(os.Stdout, several, a.From.Name))
 		}
+	}
+	if err := noCustomer(all); err != nil {
+		return err
 	}
 	return client.Incomplete(all, func(u *insight.Usage) string { return u.Problem })
 }

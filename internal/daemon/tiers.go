@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -158,6 +159,14 @@ func (d directory) Look(k tier.Key) tier.Inspection {
 // Lookup implements admin.Tiers.
 func (d directory) Lookup(_ context.Context, k tier.Key) (tier.Inspection, error) {
 	return d.Look(k), nil
+}
+
+// Known implements admin.Tiers.
+func (d directory) Known() iter.Seq[*tier.Subject] {
+	if t := d.rules().Tiers(); t != nil {
+		return t.All()
+	}
+	return func(func(*tier.Subject) bool) {}
 }
 
 // Invalidate implements admin.Tiers. It does nothing, because the service reads the file when

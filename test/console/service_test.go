@@ -242,6 +242,15 @@ func TestFind(t *testing.T) {
 	if text := eval[string](b, "location.href + document.documentElement.outerHTML"); strings.Contains(text, "planted") {
 		t.Errorf("the answer repeats what was typed: %s", text)
 	}
+	// While a person types, the box suggests ids. The page of a mistyped one leads to the right one.
+	b.page("/")
+	b.expectMissing(true)
+	b.fill("#who", "aCM")
+	b.until(`document.querySelector("#who-ids option")?.value === "acme"`)
+	b.send(".find button")
+	b.text("main .status", "Did you mean acme?")
+	b.send("main .status a")
+	b.text("main h1", "acme")
 }
 
 // TestReset logs in and resets a customer.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -233,6 +234,42 @@ func nearest(name string, candidates []string) string {
 		return longer[0]
 	}
 	return best
+}
+
+// Suggest returns at most most of the candidates that a typed name may mean, each text once: those that
+// begin with it, then those that are spelled alike, the nearest first.
+func Suggest(name string, candidates iter.Seq[string], most int) []string {
+	if name == "" || len(name) > maxQuote {
+		return nil
+	}
+	type guess struct {
+		edits int // 0: it begins with the name
+		text  string
+	}
+	byEdits := func(a, b guess) int { return cmp.Or(cmp.Compare(a.edits, b.edits), cmp.Compare(a.text, b.text)) }
+	var best []guess
+	plain := strings.ToLower(name)
+	allowed := len(plain) / 3
+	for c := range candidates {
+		g, lower := guess{text: c}, strings.ToLower(c)
+		if !strings.HasPrefix(lower, plain) {
+			if g.edits = 1 + allowed; max(len(lower)-len(plain), len(plain)-len(lower)) <= allowed {
+				g.edits = max(1, distance(plain, lower))
+			}
+			if g.edits > allowed {
+				continue
+			}
+		}
+		if at, listed := slices.BinarySearchFunc(best, g, byEdits); !listed && at < most {
+			best = slices.Insert(best, at, g)
+			best = best[:min(len(best), most)]
+		}
+	}
+	texts := make([]string, len(best))
+	for i := range best {
+		texts[i] = best[i].text
+	}
+	return texts
 }
 
 // minPrefix is how many bytes of a name are enough to suggest the whole name.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -247,6 +248,18 @@ func (c *Cache) refresh(k Key, s *sum, h *held, now time.Duration) {
 	}
 	defer c.mu.Unlock()
 	_, _ = c.askLocked(k, s, h, ahead)
+}
+
+// Known iterates over the subjects whose records the cache holds, in no order. A subject with several
+// keys comes several times.
+func (c *Cache) Known() iter.Seq[*Subject] {
+	return func(yield func(*Subject) bool) {
+		for h := range c.records.known.Values() {
+			if !yield(&h.subject) {
+				return
+			}
+		}
+	}
 }
 
 // An Inspection is what a cache holds for a key.

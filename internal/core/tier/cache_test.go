@@ -322,6 +322,13 @@ func TestCacheKeys(t *testing.T) {
 			f.set(Subject{ID: "evil", Tier: "pro"}, k.Digest+k.ID)
 			l.is(t, k, "no subject", "")
 		}
+		var known []string
+		for s := range l.Known() {
+			known = append(known, s.ID)
+		}
+		if len(known) != 1 || known[0] != "acme" {
+			t.Errorf("the cache knows %v, want acme alone", known)
+		}
 		// An id that looks like a digest is an id.
 		l.is(t, Key{ID: a}, "free", "")
 		l.asks(t, f, 3)

@@ -52,7 +52,7 @@ func (a *api) routes() []route {
 		{"GET", "/v1/logs", false, []string{"rule", "cursor"}, "What all customers have used, 100 counters a page. Charges nothing.", a.logs},
 		{"POST", "/v1/reset", true, nil, "Give a customer its limits back, in all instances of the store. Name one of subject, address, descriptor and digest.", a.reset},
 		{"GET", "/v1/resets", false, nil, "The last resets of this instance, the newest first.", a.resets},
-		{"GET", "/v1/denials", false, []string{"rule", "subject", "route", "address", "since", "shadow", "limit"}, "The last denials of this instance, the newest first.", a.denials},
+		{"GET", "/v1/denials", false, []string{"rule", "subject", "route", "address", "request", "since", "shadow", "limit"}, "The last denials of this instance, the newest first.", a.denials},
 		{"GET", "/v1/top", false, []string{"by", "order", "minutes", "limit"}, "Who is denied most, or is nearest to its limits, in this instance. error is how much too large a count may be.", a.top},
 		{"GET", "/v1/rules", false, []string{"q", "domain", "limit"}, "The active rules, with their limits in plain words. found is how many fit.", a.rules},
 		{"GET", "/v1/state", false, nil, "The state of this instance: problems, rates, times, store, configuration.", a.state},

@@ -15,7 +15,7 @@ const maxDenials = 100_000
 
 // filter reads which denials a request asks for. A relative since counts back from now.
 func filter(query url.Values, now time.Time) (f insight.Filter, err error) {
-	f = insight.Filter{Rule: query.Get("rule"), Subject: query.Get("subject"), Route: query.Get("route"), Address: query.Get("address")}
+	f = insight.Filter{Rule: query.Get("rule"), Subject: query.Get("subject"), Route: query.Get("route"), Address: query.Get("address"), Request: query.Get("request")}
 	if f.Shadow, err = choice(query, "shadow", shadows, ""); err != nil {
 		return f, err
 	}

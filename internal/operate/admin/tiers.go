@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,6 +16,8 @@ import (
 type Tiers interface {
 	// Look returns the cached record of a key.
 	Look(tier.Key) tier.Inspection
+	// Known iterates over the subjects that this process has at hand.
+	Known() iter.Seq[*tier.Subject]
 	// Lookup asks the source.
 	Lookup(context.Context, tier.Key) (tier.Inspection, error)
 	// Invalidate marks cached records as outdated, so that the source is asked again.

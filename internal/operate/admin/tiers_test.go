@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -23,6 +24,8 @@ type fakeTiers struct {
 	cached, source map[tier.Key]tier.Inspection
 	changes        []tier.Change
 }
+
+func (*fakeTiers) Known() iter.Seq[*tier.Subject] { return func(func(*tier.Subject) bool) {} }
 
 func (k *fakeTiers) Look(key tier.Key) tier.Inspection { return k.cached[key] }
 

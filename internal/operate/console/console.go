@@ -28,6 +28,8 @@ import (
 // An Insight answers questions about usage and denials: an [insight.Insight].
 type Insight interface {
 	Find(ctx context.Context, q insight.Query, typed string) (insight.Query, bool)
+	Search(ctx context.Context, typed string) insight.Found
+	Suggest(typed string) []string
 	IsKey(ctx context.Context, text string) bool
 	Usage(context.Context, insight.Query) (*insight.Usage, error)
 	Reset(context.Context, insight.ResetRequest) (*insight.Reset, error)
@@ -131,6 +133,7 @@ func New(o Options) *Console {
 	}
 	c.mux.HandleFunc("GET /{$}", c.reads(c.overview))
 	c.mux.HandleFunc("POST /find", c.reads(c.find))
+	c.mux.HandleFunc("POST /suggest", c.reads(c.suggest))
 	c.mux.HandleFunc("GET /subject", c.reads(c.subject))
 	c.mux.HandleFunc("POST /subject", c.acts(c.reset))
 	c.mux.HandleFunc("GET /rules", c.reads(c.rules))

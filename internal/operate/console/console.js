@@ -1,5 +1,5 @@
-// The script of the console. It keeps the live parts of the open page current, and makes "/" go
-// to the search box. All content is rendered by the server: the script requests the same page
+// The script of the console. It keeps the live parts of the open page current, makes "/" go
+// to the search box, and suggests ids there. All content is rendered by the server: the script requests the same page
 // and puts the elements with the same data-live in place of the old ones.
 "use strict";
 (() => {
@@ -19,6 +19,21 @@
       e.target.blur();
     }
   });
+
+  // Known ids that the text in the search box may mean. The text goes into a body, because it may be
+  // an API key.
+  const who = document.getElementById("who");
+  let typed = 0;
+  if (who) {
+    who.addEventListener("input", () => {
+      clearTimeout(typed);
+      typed = setTimeout(async () => {
+        const answer = await fetch("/suggest", { method: "POST", body: new URLSearchParams({ who: who.value }), redirect: "error" }).catch(() => null);
+        const ids = answer && answer.ok ? await answer.json() : [];
+        who.list.replaceChildren(...(ids || []).map((id) => new Option(id, id)));
+      }, 150);
+    });
+  }
 
   const menu = document.querySelector(".side nav [aria-current]");
   if (menu) menu.scrollIntoView({ block: "nearest", inline: "nearest" });

@@ -287,8 +287,8 @@ func TestKeysAreNotRepeated(t *testing.T) {
 		}
 		for _, state := range []string{"usual", "empty", "degraded"} {
 			c := newConsole(state)
-			for _, target := range []string{"/find", "/subject", "/rules", "/denials", "/try", "/login", "/logout"} {
-				fields := []string{"who", "id", "address", "digest", "rule", "reason", "text", "only", "subject", "route", "shadow", "since", "domain", "tier", "cost", "descriptors", "token", "cursor"}
+			for _, target := range []string{"/find", "/suggest", "/subject", "/rules", "/denials", "/try", "/login", "/logout"} {
+				fields := []string{"who", "id", "address", "digest", "rule", "reason", "text", "only", "subject", "route", "request", "shadow", "since", "domain", "tier", "cost", "descriptors", "token", "cursor"}
 				for _, f := range fields {
 					if f == "digest" && key == hexKey || f == "reason" {
 						continue // a digest is no key, and a reason is kept as it is written
@@ -361,7 +361,7 @@ func TestFind(t *testing.T) {
 		"::ffff:203.0.113.7": "/subject?address=203.0.113.7", "203.0.113.0/24": "/subject?address=203.0.113.0%2F24",
 		consoletest.Key: "/subject?digest=" + digest, "Bearer " + consoletest.Key: "/subject?digest=" + digest,
 		digest: "/subject?digest=" + digest, strings.ToUpper(digest): "/subject?digest=" + digest,
-		"": "/subject", "nobody": "/subject?digest=" + c.Secrets.Digest("nobody"),
+		"": "/subject", "7C1F9E2A-2D51-4b52-a2aa-0c8e7d1b4f63": "/denials?request=7c1f9e2a-2d51-4b52-a2aa-0c8e7d1b4f63",
 	} {
 		got := ask(t, c, "/find", url.Values{"who": {typed}}, "")
 		if to := got.Header().Get("Location"); got.Code != http.StatusSeeOther || to != want {
@@ -370,6 +370,26 @@ func TestFind(t *testing.T) {
 	}
 	if got := ask(t, c, "/subject?digest="+digest, nil, ""); !strings.Contains(got.body, "Denied now by per-key") || !strings.Contains(got.body, ">acme<") {
 		t.Errorf("the page of the key does not say who it is:\n%s", got.body)
+	}
+}
+
+// TestUnrecognized: what names nothing is not taken for an API key and not repeated, and the page lists
+// ids that are spelled alike.
+func TestUnrecognized(t *testing.T) {
+	c := newConsole("usual")
+	for typed, want := range map[string]string{
+		"acm": `Did you mean <a href="/subject?id=acme">`, "GLOBX": `Did you mean <a href="/subject?id=globex">`,
+		"planted-2d51-4b52": "No such customer.", "11111111-2d51-4b52-a2aa-0c8e7d1b4f63": "No such customer.",
+	} {
+		for what, got := range map[string]answer{"search": ask(t, c, "/find", url.Values{"who": {typed}}, ""), "address": ask(t, c, "/subject?id="+typed, nil, "")} {
+			if got.Code != http.StatusNotFound || !strings.Contains(got.body, want) || strings.Contains(got.body, typed) && typed != "acm" {
+				t.Errorf("%s for %q: %d, want 404 and %q:\n%s", what, typed, got.Code, want, got.body)
+			}
+		}
+	}
+	got := ask(t, c, "/suggest", url.Values{"who": {"aCm"}}, "")
+	if got.Code != http.StatusOK || got.body != `["acme","acme-labs"]`+"\n" || got.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("suggestions: %d %s", got.Code, got.body)
 	}
 }
 

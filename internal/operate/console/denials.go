@@ -13,7 +13,7 @@ import (
 // denialPage is the content of the page of denials.
 type denialPage struct {
 	insight.Denials
-	Rule, Subject, Route, Address, Shadow, Since string
+	Rule, Subject, Route, Address, Request, Shadow, Since string
 	// Unmatched is true if something was typed that no denial has, which is then not shown.
 	Unmatched bool
 	// Rules are the names that the form offers.
@@ -51,18 +51,22 @@ func (c *Console) filter(ctx context.Context, get func(string) string) (p denial
 		p.Address = identity.MaskAddress(insight.Address(v))
 		p.Unmatched = p.Unmatched || p.Address == ""
 	}
+	if v := get("request"); v != "" {
+		p.Request = c.denied(insight.Filter{Request: v}).RequestID
+		p.Unmatched = p.Unmatched || p.Request == ""
+	}
 	if v := get("shadow"); v == "only" || v == "no" {
 		p.Shadow = v
 	}
 	if v := get("since"); spans[v] != 0 {
 		p.Since = v
 	}
-	p.Filtered = p.Rule+p.Subject+p.Route+p.Address+p.Shadow+p.Since != ""
+	p.Filtered = p.Rule+p.Subject+p.Route+p.Address+p.Request+p.Shadow+p.Since != ""
 	return p
 }
 
 func (p denialPage) address(page string) string {
-	return address(page, "rule", p.Rule, "subject", p.Subject, "route", p.Route, "address", p.Address, "shadow", p.Shadow, "since", p.Since)
+	return address(page, "rule", p.Rule, "subject", p.Subject, "route", p.Route, "address", p.Address, "request", p.Request, "shadow", p.Shadow, "since", p.Since)
 }
 
 func (c *Console) denials(w http.ResponseWriter, r *http.Request) {
@@ -71,13 +75,22 @@ func (c *Console) denials(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	p := c.filter(ctx, q.Get)
 	p.Unmatched = p.Unmatched || q.Has("unmatched")
-	f := insight.Filter{Rule: p.Rule, Subject: p.Subject, Route: p.Route, Address: p.Address, Shadow: p.Shadow, Limit: denialsShown}
+	f := insight.Filter{Rule: p.Rule, Subject: p.Subject, Route: p.Route, Address: p.Address, Request: p.Request, Shadow: p.Shadow, Limit: denialsShown}
 	if p.Since != "" {
 		f.Since = c.opts.Now().Add(-spans[p.Since])
 	}
 	p.Denials = c.opts.Insight.Denials(f)
 	p.Rules = c.offered(p.Rule)
 	c.show(w, r, http.StatusOK, view{Page: "denials", Nav: "denials", Title: "Denials", Refresh: 1, Data: p})
+}
+
+// denied returns the last denial that a filter finds, or none.
+func (c *Console) denied(f insight.Filter) (d insight.Denial) {
+	f.Limit = 1
+	for _, d = range c.opts.Insight.Denials(f).Denials {
+		break
+	}
+	return d
 }
 
 // offered returns the names of rules that the form of denials offers.

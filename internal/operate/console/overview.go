@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"net/http"
 	"strings"
@@ -52,7 +53,28 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	seeOther(w, subjectAddress(c.typed(ctx, typed)))
+	switch found := c.opts.Insight.Search(ctx, typed); {
+	case found.RequestID != "":
+		seeOther(w, address("/denials", "request", found.RequestID))
+	case found.Rule != "":
+		seeOther(w, address("/rules", "rule", found.Rule))
+	case found.Query == insight.Query{}:
+		c.unrecognized(w, r, typed)
+	default:
+		seeOther(w, subjectAddress(found.Query))
+	}
+}
+
+// suggest answers with the ids that the text in the search box may mean, as JSON. The text is in the
+// body, because it may be an API key.
+func (c *Console) suggest(w http.ResponseWriter, r *http.Request) {
+	if !c.form(w, r) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(c.opts.Insight.Suggest(r.PostForm.Get("who"))) // on an error the client has gone
 }
 
 // subjectAddress returns the address of the page of a subject.

@@ -22,8 +22,10 @@ import (
 type subjectPage struct {
 	// Empty is true if the page asks for a subject, and Unrecognized if the typed one is unknown.
 	Empty, Unrecognized bool
-	Query               insight.Query
-	Usage               *insight.Usage
+	// Suggestions are ids that an unknown text may mean.
+	Suggestions []string
+	Query       insight.Query
+	Usage       *insight.Usage
 	// Failed is true if the usage could not be read.
 	Failed bool
 	// Headline says whether requests pass, and Level is ok, near or denied.
@@ -115,7 +117,7 @@ func (c *Console) subject(w http.ResponseWriter, r *http.Request) {
 	}
 	q, ok := c.query(ctx, get)
 	if !ok {
-		c.showSubject(w, r, http.StatusNotFound, subjectPage{Unrecognized: true})
+		c.unrecognized(w, r, get("id"))
 		return
 	}
 	p := c.read(ctx, q, c.ruleName(get("rule")), get("cursor"))
@@ -128,6 +130,11 @@ func (c *Console) subject(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.showSubject(w, r, http.StatusOK, p)
+}
+
+// unrecognized answers that a text names nothing, and which ids it may mean.
+func (c *Console) unrecognized(w http.ResponseWriter, r *http.Request, text string) {
+	c.showSubject(w, r, http.StatusNotFound, subjectPage{Unrecognized: true, Suggestions: c.opts.Insight.Suggest(text)})
 }
 
 // ruleName returns the name of a rule, or an empty text if no rule has that name.
@@ -299,7 +306,7 @@ func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	q, ok := c.query(ctx, r.PostForm.Get)
 	if !ok {
-		c.showSubject(w, r, http.StatusNotFound, subjectPage{Unrecognized: true})
+		c.unrecognized(w, r, r.PostForm.Get("id"))
 		return
 	}
 	rule, reason := r.PostForm.Get("rule"), strings.TrimSpace(r.PostForm.Get("reason"))

@@ -63,17 +63,13 @@ func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
 	return u, nil
 }
 
-// unrecognized is the note of an answer that does not repeat an id.
-const unrecognized = "the tiers have no such subject, and it has used nothing and was not denied: the answer does not repeat the id, because it may be an API key"
-
 // hide removes an id that is not recognized from an answer.
 func (i *Insight) hide(s *subject, u *Usage) {
 	used := slices.ContainsFunc(u.Limits, func(l LimitUsage) bool { return l.Used > 0 })
 	if u.Recognized = used || i.recognizes(s); u.Recognized || s.query.Subject == "" {
 		return
 	}
-	u.Subject, u.Query.Subject = hiddenValue, hiddenValue
-	u.Notes = append(u.Notes, unrecognized)
+	u.Subject, u.Query.Subject, u.Unknown = hiddenValue, hiddenValue, i.unrecognized(s)
 	for n := range u.Limits {
 		u.Limits[n].Log = ""
 	}

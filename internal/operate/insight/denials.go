@@ -2,6 +2,7 @@ package insight
 
 import (
 	"cmp"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
@@ -64,6 +65,8 @@ type Filter struct {
 	Route   string
 	// Address is an address, or a masked one as in [Denial.Address].
 	Address string
+	// Request is the id of a request, in capitals or not.
+	Request string
 	Since   time.Time
 	// Limit is the largest number of denials. Zero: 100.
 	Limit int
@@ -116,6 +119,7 @@ func (f *Filter) has(d *Denial) bool {
 		(f.Subject == "" || f.Subject == d.Subject || f.Subject == d.Digest || d.Digest != "" && f.Subject == shortKey(d.Digest)) &&
 		(f.Route == "" || f.Route == d.Route) &&
 		(f.Address == "" || f.Address == d.Address) &&
+		(f.Request == "" || strings.EqualFold(f.Request, d.RequestID)) &&
 		(f.Since.IsZero() || !d.At.Before(f.Since)) &&
 		(f.Shadow != "only" || d.Shadow) && (f.Shadow != "no" || !d.Shadow)
 }

@@ -2,6 +2,8 @@ package insight
 
 import (
 	"context"
+	"iter"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +21,9 @@ func (d *askedTiers) Resolve(ctx context.Context, k tier.Key, wait time.Duration
 	d.resolved++
 	return d.Directory.Resolve(ctx, k, wait)
 }
+
+// Known implements Tiers.
+func (d *askedTiers) Known() iter.Seq[*tier.Subject] { return d.All() }
 
 // Look implements Tiers.
 func (d *askedTiers) Look(tier.Key) tier.Inspection { return tier.Inspection{} }
@@ -54,5 +59,39 @@ func TestFind(t *testing.T) {
 	}
 	if _, err := a.Reset(t.Context(), q.Reset("no-such-rule", "ticket 4711", "me")); err == nil {
 		t.Error("a rule that does not exist is reset")
+	}
+}
+
+// TestSearch: a typed text is a customer, an address, a key, a denied request or a rule, in this order.
+// An unknown text is none of them, and is not kept.
+func TestSearch(t *testing.T) {
+	a := newCounted(t, func(o *Options) {
+		tiers := &askedTiers{Directory: o.Rules().Tiers()}
+		o.Subjects, o.Tiers, o.Secrets, o.Record = tiers, tiers, tier.NewSecrets([]string{"api_key"}, nil), Record{Denials: 10, PerSecond: 10}
+	})
+	const id = "7c1f9e2a-2d51-4b52-a2aa-0c8e7d1b4f63"
+	a.recorder.ring.add(&Denial{At: time.Now(), Rule: "per-key", Caller: Caller{Subject: "acne", RequestID: id}})
+	secrets := tier.NewSecrets([]string{"api_key"}, nil)
+	for text, want := range map[string]Found{
+		" acme ": {Query: Query{Subject: "acme"}}, "192.0.2.7": {Query: Query{Address: "192.0.2.7"}}, "acne": {Query: Query{Subject: "acne"}},
+		plantedKey: {Query: Query{Digest: secrets.Digest(plantedKey)}}, strings.ToUpper(id): {RequestID: id}, "per-key": {Rule: "per-key"},
+		"acm": {}, "ACME": {}, strings.Replace(id, "7c", "7d", 1): {}, strangersKey: {},
+	} {
+		got := a.Search(t.Context(), text)
+		if got.Query.found = nil; got != want {
+			t.Errorf("Search(%q) = %+v, want %+v", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{"acm": "acme", "ACME": "acme acne", "gon": "gone", plantedKey: ""} {
+		if got := strings.Join(a.Suggest(text), " "); got != want {
+			t.Errorf("Suggest(%q) = %q, want %q", text, got, want)
+		}
+	}
+	u, err := a.Usage(t.Context(), Query{Subject: "per-key"})
+	if err != nil || !strings.HasPrefix(u.Unknown, "no such customer") || !strings.HasSuffix(u.Unknown, "a rule has this name") || u.Query.Subject != "***" {
+		t.Errorf("usage of the name of a rule: %v, %+v", err, u)
+	}
+	if u, err = a.Usage(t.Context(), Query{Subject: "acm"}); err != nil || !strings.HasSuffix(u.Unknown, "; did you mean acme?") {
+		t.Errorf("usage of acm: %v, %q", err, u.Unknown)
 	}
 }

@@ -2,6 +2,7 @@ package insight
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"go.uber.org/zap"
@@ -56,8 +57,10 @@ type Record struct {
 	LogPerSecond int
 }
 
-// Tiers looks up the record of a key: in the cache of this process, and in the source.
+// Tiers looks up the record of a key: in the cache of this process, and in the source. Known iterates
+// over the subjects that this process has at hand.
 type Tiers interface {
+	Known() iter.Seq[*tier.Subject]
 	Look(tier.Key) tier.Inspection
 	Lookup(context.Context, tier.Key) (tier.Inspection, error)
 }

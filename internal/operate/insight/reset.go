@@ -88,7 +88,7 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 	}
 	if reset.Logs == 0 && s.query.Subject != "" && !i.recognizes(s) {
 		reset.Query.Subject = hiddenValue
-		reset.Problem = join(reset.Problem, unrecognized)
+		reset.Problem = join(reset.Problem, i.unrecognized(s))
 	}
 	reset.At = i.now()
 	i.keep(reset)

@@ -63,6 +63,9 @@ type Usage struct {
 	// Recognized is false for an id or a digest that the tiers do not have, that has used nothing and
 	// was not denied. It may be an API key.
 	Recognized bool `json:"-"`
+	// Unknown is not empty if no subject with this id is known: it says so, and which ids are spelled
+	// alike. The answer does not repeat the id, because it may be an API key.
+	Unknown string `json:"unknown,omitempty" doc:"no such customer is known: ids that are spelled alike"`
 	// Notes say what may surprise the reader.
 	Notes []string `json:"notes,omitempty"`
 	// Instance is the process that answered.

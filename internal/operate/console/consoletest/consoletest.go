@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/console"
@@ -252,6 +253,26 @@ func (s *service) IsKey(_ context.Context, text string) bool {
 	return s.look(tier.Key{Digest: s.secrets.Digest(text)}) != nil
 }
 
+// Search implements console.Insight.
+func (s *service) Search(ctx context.Context, typed string) (f insight.Found) {
+	typed = strings.TrimSpace(typed)
+	if q, ok := s.Find(ctx, insight.Typed(typed), typed); ok {
+		return insight.Found{Query: q}
+	}
+	if s.IsKey(ctx, typed) {
+		return insight.Found{Query: insight.Query{Digest: s.secrets.Digest(typed)}}
+	}
+	for _, d := range s.Denials(insight.Filter{Request: typed, Limit: 1}).Denials {
+		f.RequestID = d.RequestID
+	}
+	return f
+}
+
+// Suggest implements console.Insight.
+func (s *service) Suggest(typed string) []string {
+	return strict.Suggest(typed, slices.Values([]string{"acme", "globex", "initech", s.odd(0, "acme-labs")}), 10)
+}
+
 // look returns the subject of a key or an id.
 func (s *service) look(k tier.Key) *tier.Subject {
 	switch {
@@ -375,7 +396,7 @@ func (s *service) Denials(f insight.Filter) insight.Denials {
 		at := time.Unix(3*k, k%7*130_000_000)
 		x := s.denial(int(k%9973), at)
 		if f.Rule != "" && x.Rule != f.Rule || f.Subject != "" && x.Subject != f.Subject && x.Digest != f.Subject || f.Route != "" && x.Route != f.Route ||
-			f.Address != "" && x.Address != f.Address || at.Before(f.Since) || f.Shadow == "only" && !x.Shadow || f.Shadow == "no" && x.Shadow {
+			f.Address != "" && x.Address != f.Address || f.Request != "" && !strings.EqualFold(x.RequestID, f.Request) || at.Before(f.Since) || f.Shadow == "only" && !x.Shadow || f.Shadow == "no" && x.Shadow {
 			continue
 		}
 		d.Denials = append(d.Denials, x)
