@@ -15,7 +15,10 @@ import (
 	"github.com/slidegate/slidegate/internal/offline/envoyconfig"
 )
 
-type envoyConfigCmd struct{ envoyconfig.Options }
+type envoyConfigCmd struct {
+	envoyconfig.Options
+	Guard bool
+}
 
 func envoyConfig(c *cli) *cobra.Command {
 	var e envoyConfigCmd
@@ -34,6 +37,7 @@ func envoyConfig(c *cli) *cobra.Command {
 	f.StringVar(&e.Admin, "admin-listener", "", "the `IP:PORT` or :PORT of Envoy's admin interface; keep it on loopback, because it can stop the proxy")
 	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the rules' domain; optional if the rules have only one")
 	f.StringVar(&e.RLS, "rls", "", "the `HOST:PORT` at which Envoy reaches rls, or unix:///PATH; the name of a host must also be in the certificate of rls (default the host of the shape, and the port or the socket of grpc.address)")
+	f.BoolVar(&e.Guard, "guard", false, "add a local_ratelimit filter, with which Envoy itself refuses floods, for the rules of addresses and keys whose limits are the same for all; the exact limits stay those of rls")
 	completeWords(cmd, "shape", envoyconfig.Names()...)
 	return cmd
 }
@@ -62,7 +66,10 @@ func (e *envoyConfigCmd) Run(c *cli) error {
 // domain finds the domain of the rules, or checks the one of the flag.
 func (e *envoyConfigCmd) domain(s settings.Settings) error {
 	if s.Rules.Source == settings.RulesXDS {
-		return nil // the xDS server is not asked
+		if e.Guard {
+			return usage("--guard: the rules are those of an xDS server, which is not asked")
+		}
+		return nil
 	}
 	g, err := config.Load(s)
 	if err != nil {
@@ -75,6 +82,11 @@ func (e *envoyConfigCmd) domain(s settings.Settings) error {
 		return usage("the rules have the domains %s: choose one with --domain", strings.Join(all, ", "))
 	case !slices.Contains(all, e.Domain):
 		return usage("--domain: no rule has the domain %q, only %s", e.Domain, cmp.Or(strings.Join(all, ", "), "none"))
+	}
+	if e.Guard {
+		if e.Guards = envoyconfig.Guards(g.Rules, e.Domain, s.Tiers.Source != settings.TiersNone); len(e.Guards) == 0 {
+			return usage("--guard: no rule fits. It needs a descriptor of one entry, which is remote_address, masked_remote_address or api_key, without by_tier, and a sliding window or a token bucket. With customers api_key does not fit, because they may have limits of their own")
+		}
 	}
 	return nil
 }

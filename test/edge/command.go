@@ -42,3 +42,11 @@ func Run(t *testing.T, o RLSOptions, stdin string, args ...string) Result {
 func UserEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLIDEGATE_") })
 }
+
+// Run runs a command of rls with the settings of s, and the addresses that s has got.
+func (s *RLSServer) Run(t *testing.T, args ...string) Result {
+	t.Helper()
+	o := s.options
+	o.Rules, o.Tiers = "", "" // Env names the files
+	return Run(t, o, "", args...)
+}

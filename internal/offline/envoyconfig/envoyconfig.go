@@ -53,6 +53,8 @@ type Options struct {
 	Upstream, RLS string
 	// Domain is that of the rules.
 	Domain string
+	// Guards refuse floods before Envoy asks rls.
+	Guards []Guard
 }
 
 // Render returns the configuration as YAML. The error says which option is wrong, by the name of
@@ -89,6 +91,9 @@ func Render(o Options) (string, error) {
 	}
 	if o.Domain != "" && o.Domain != domain {
 		text = strings.ReplaceAll(text, " domain: "+domain+"\n", " domain: "+strconv.Quote(o.Domain)+"\n")
+	}
+	if len(o.Guards) > 0 {
+		return guard(text, o.Guards)
 	}
 	return text, nil
 }
