@@ -107,7 +107,7 @@ func root() *cobra.Command {
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see "+docsPage("reference/settings.md"))
-	root.AddCommand(serveOf(c), validate(c), explainOf(c), diffOf(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), versionOf())
+	root.AddCommand(serveOf(c), validate(c), checkOf(c), explainOf(c), diffOf(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), versionOf())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.HasSubCommands() {

@@ -82,7 +82,7 @@ type Report struct {
 
 // checks are all checks, in the order of the findings of one severity.
 var checks = []func(*Input) []Finding{
-	unlimited, oneHop, pathChanges, clientAddress, paths, switches, metadata, removedCredentials,
+	unlimited, oneHop, domains, asked, reach, hiddenRoutes, lists, switches, metadata, removedCredentials, headers, pathChanges, clientAddress, paths,
 }
 
 // Run compares what Envoy shows with what is known of rls.

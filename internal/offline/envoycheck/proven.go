@@ -29,7 +29,10 @@ func (in *Input) proven() string {
 			hidden++
 		}
 	}
-	out := []string{fmt.Sprintf("%s of %s send descriptors that rules of this rls limit.", count(limited, "route"), count(len(listeners), "listener"))}
+	var out []string
+	if limited > 0 || hidden == 0 {
+		out = append(out, fmt.Sprintf("%s of %s send descriptors that rules of this rls limit.", count(limited, "route"), count(len(listeners), "listener")))
+	}
 	if hidden > 0 {
 		out = append(out, fmt.Sprintf("%s name a domain for the authorization; Envoy hides which, and the descriptors too.", count(hidden, "route")))
 	}

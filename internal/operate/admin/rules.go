@@ -38,8 +38,8 @@ type Rule struct {
 	Words []string `json:"words"`
 	File  string   `json:"file"`
 	Line  int      `json:"line"` // zero: the file has no lines
-	// Entries are the descriptor entries of Path.
-	Entries []string `json:"-"`
+	// Entries are the descriptor entries of Path: key=value, or the key alone for each value.
+	Entries []string `json:"entries"`
 }
 
 // String returns the line of the rule in the text form.
@@ -94,7 +94,7 @@ func (a Active) Find(text, domain string) []Rule {
 	found := []Rule{}
 	for _, r := range a.Rules {
 		if (domain == "" || r.Domain == domain) && (text == "" || r.Has(text)) {
-			r.Limits, r.Traits, r.Words = list(r.Limits), list(r.Traits), list(r.Words)
+			r.Limits, r.Traits, r.Words, r.Entries = list(r.Limits), list(r.Traits), list(r.Words), list(r.Entries)
 			found = append(found, r)
 		}
 	}

@@ -38,6 +38,16 @@ func (c *Client) Denials(ctx context.Context, to Instance, filter url.Values, li
 	return get[insight.Denials](ctx, c, to, "/v1/denials", values)
 }
 
+// Rules returns the active rules of an instance, at most 10,000.
+func (c *Client) Rules(ctx context.Context, to Instance) (*admin.Rules, error) {
+	return get[admin.Rules](ctx, c, to, "/v1/rules", url.Values{"limit": {"10000"}})
+}
+
+// State returns the state of an instance.
+func (c *Client) State(ctx context.Context, to Instance) (*insight.State, error) {
+	return get[insight.State](ctx, c, to, "/v1/state", nil)
+}
+
 // Top returns a ranking of an instance.
 func (c *Client) Top(ctx context.Context, to Instance, values url.Values) (*insight.Top, error) {
 	return get[insight.Top](ctx, c, to, "/v1/top", values)

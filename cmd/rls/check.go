@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/offline/envoycheck"
+	"github.com/slidegate/slidegate/internal/offline/envoydump"
+	"github.com/slidegate/slidegate/internal/operate/client"
+)
+
+type checkCmd struct {
+	adminPorts
+	envoycheck.Options
+	Envoy, Dump, FailOn string
+	Rules               []string
+}
+
+func checkOf(c *cli) *cobra.Command {
+	var k checkCmd
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Ask a live Envoy and rls which limits are in force, which are not, and why.",
+		Long: "Ask a live Envoy and rls which limits are in force, which are not, and why.\n\n" +
+			"It reads the admin port of Envoy, compares what it shows with the rules, and changes nothing. " + docsPage("operate.md#no-client-is-denied") + " has an example. " +
+			"It checks the listeners that ask rls, and those on the same port or with the same clusters.\n\n" +
+			"The rules are those of the running service, or of --rules. Addresses, TLS and authorization are compared with the settings, unless --admin or --rules is given without --config.\n\n" +
+			"Exit code 1: there is a finding as bad as --fail-on. 3: Envoy or rls does not answer.",
+	}
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = begin(func([]string) error { return k.Run(c) })
+	k.flags(cmd, waitToRead)
+	f := cmd.Flags()
+	f.StringVar(&k.Envoy, "envoy", "127.0.0.1:9901", "the `ADDRESS` of Envoy's admin port, or its URL")
+	f.StringVar(&k.Dump, "envoy-dump", "", "instead a `FILE` with the answer of /config_dump?include_eds")
+	f.StringSliceVar(&k.Rules, "rules", nil, "instead of the running service, `PATHS` of rules as for rls validate")
+	f.StringSliceVar(&k.Listeners, "listener", nil, "check only the listeners with these `NAMES`")
+	f.BoolVar(&k.Edge, "edge", false, "clients connect to this Envoy, so no X-Forwarded-For is trusted")
+	f.BoolVar(&k.Complete, "complete", false, "this is the only Envoy, so its routes must reach each rule")
+	f.IntVar(&k.Hops, "hops", -1, "how many trusted proxies stand in front of Envoy (default unknown)")
+	f.StringVar(&k.FailOn, "fail-on", string(envoycheck.Error), "exit 1 for `SEVERITY`: error or warning")
+	f.Lookup("hops").DefValue = "0"
+	completeWords(cmd, "fail-on", string(envoycheck.Error), string(envoycheck.Warning))
+	return cmd
+}
+
+// errFound ends a command that has printed findings.
+var errFound = errors.New("limits are not in force as configured")
+
+// Run prints what is wrong between Envoy and rls.
+func (k *checkCmd) Run(c *cli) error {
+	switch {
+	case k.FailOn != string(envoycheck.Error) && k.FailOn != string(envoycheck.Warning):
+		return usage("--fail-on: expected error or warning, not %q", k.FailOn)
+	case len(k.Rules) > 0 && len(k.Admin) > 0:
+		return usage("--rules and --admin: give one")
+	}
+	service, err := k.service(c)
+	if err != nil {
+		return err
+	}
+	seen, err := k.seen()
+	if err != nil {
+		return err
+	}
+	for _, name := range k.Listeners {
+		if !slices.ContainsFunc(seen.Listeners, func(l envoydump.Listener) bool { return l.Name == name }) {
+			return usage("--listener: Envoy has no listener %q", name)
+		}
+	}
+	report := envoycheck.Run(seen, service, k.Options)
+	if k.JSON {
+		if err := encode(report); err != nil {
+			return err
+		}
+	} else {
+		report.WriteText(&stdout, widthOf(os.Stdout), coloursOf(os.Stdout))
+	}
+	if report.Has(envoycheck.Severity(k.FailOn)) {
+		return errFound
+	}
+	return nil
+}
+
+// seen reads what Envoy shows.
+func (k *checkCmd) seen() (*envoydump.Seen, error) {
+	if k.Dump != "" {
+		return envoydump.Read(k.Dump)
+	}
+	seen, err := envoydump.Ask(context.Background(), k.Envoy)
+	if err != nil {
+		return nil, partial{fmt.Errorf("%w; name its admin port in --envoy, or give a dump in --envoy-dump", err)}
+	}
+	return seen, nil
+}
+
+// service returns what is known of rls.
+func (k *checkCmd) service(c *cli) (*envoycheck.Service, error) {
+	out := new(envoycheck.Service)
+	if c.Config != "" || len(k.Rules)+len(k.Admin) == 0 {
+		s, err := c.load()
+		if err != nil {
+			return nil, invalid(err)
+		}
+		out.Settings, out.StoreTimeout = &s.Settings, s.Store.Timeout
+	}
+	if len(k.Rules) > 0 {
+		return out, k.readRules(c, out)
+	}
+	ask, err := k.client(c)
+	if err != nil {
+		return nil, err
+	}
+	all := client.AskAll(context.Background(), ask, ask.Rules)
+	if err := client.Failed(all); err != nil {
+		return nil, partial{err}
+	}
+	described := all[0].Value
+	if len(described.Rules) < described.Found {
+		return nil, fmt.Errorf("rls has %d rules, and check reads at most %d: give --rules", described.Found, len(described.Rules))
+	}
+	out.Rules = envoycheck.RulesFrom(described.Rules)
+	state, err := ask.State(context.Background(), all[0].From)
+	if err != nil {
+		return nil, partial{err}
+	}
+	out.Observe(state)
+	return out, nil
+}
+
+// readRules loads rules from files.
+func (k *checkCmd) readRules(c *cli, out *envoycheck.Service) error {
+	in, err := config.NewInput(k.Rules, os.Stdin)
+	switch {
+	case err != nil:
+		return usageError{err}
+	case in.Settings != "" || len(in.Tests) > 0:
+		return usage("--rules: expected rules and tiers; settings go into --config")
+	}
+	s, err := c.load()
+	if err != nil {
+		return invalid(err)
+	}
+	g, err := in.Load(s.Settings)
+	if err != nil {
+		return invalid(err)
+	}
+	out.Rules = envoycheck.RulesOf(g.Rules, func(i int) string { return g.Locations[i].String() })
+	return nil
+}

@@ -1,0 +1,129 @@
+package envoycheck
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// reach finds descriptors and rules that do not find each other.
+func reach(in *Input) (found []Finding) {
+	reached := make(map[*Rule]bool)
+	for _, r := range in.routes {
+		for _, s := range r.sends {
+			for _, rule := range s.rules {
+				reached[rule] = true
+			}
+		}
+	}
+	observed := make(map[*Rule]bool)
+	for _, r := range in.checked() {
+		for i, s := range r.sends {
+			for _, rule := range s.rules {
+				if rule.Observed != "" && !observed[rule] {
+					observed[rule] = true
+					found = append(found, Finding{
+						Code: Observed, Where: rule.String(), Message: fmt.Sprintf("The rule is in force for only a part, or denies nothing (%s).", rule.Observed),
+						Passes: "the observed part", Fix: "Enforce the rule when its numbers are right.",
+					})
+				}
+			}
+			if len(s.rules) > 0 || len(s.limit.Override) > 0 || s.filter.Ends || s.limit.AtEnd || in.tree(s.domain) == nil {
+				continue
+			}
+			if s.skipped {
+				if whole := r.sends[slices.IndexFunc(r.sends, func(o *sent) bool { return o.limit == s.limit })]; len(whole.rules) > 0 {
+					found = append(found, Finding{
+						Code: EntrySkipped, Where: r.where, Message: fmt.Sprintf("Without the entries with skip_if_absent Envoy sends %s, for which there is no rule.", s),
+						Passes: fmt.Sprintf("requests that only %s limits", whole), Fix: "Add a rule for it, or a descriptor that each request has.",
+					})
+				}
+				continue
+			}
+			found = append(found, in.withoutRule(r.sends[i], reached))
+		}
+	}
+	for i := range in.Service.Rules {
+		if rule := &in.Service.Rules[i]; in.Options.Complete && !reached[rule] {
+			found = append(found, Finding{
+				Code: RuleNotReached, Where: rule.String(), Message: fmt.Sprintf("No route of this Envoy can send %s.", pathText(rule.Path)),
+				Passes: "requests that only this rule limits", Fix: "Add the descriptor to the routes that the rule is for, or remove the rule.",
+			})
+		}
+	}
+	return found
+}
+
+// withoutRule says which rule without descriptors was probably meant. If none is alike, the finding is
+// a note.
+func (in *Input) withoutRule(s *sent, reached map[*Rule]bool) Finding {
+	best := Finding{Code: DescriptorNoRule, Where: s.route.where, Message: fmt.Sprintf("Envoy sends %s, for which there is no rule.", s), Fix: "If it is to limit, add a rule."}
+	rank := 0
+	for i := range in.Service.Rules {
+		rule := &in.Service.Rules[i]
+		if rule.Domain != s.domain || reached[rule] {
+			continue
+		}
+		wanted, same, least := pathText(rule.Path), s.same(rule), min(len(rule.Path), len(s.entries))
+		code, n, message := Code(""), 0, ""
+		switch {
+		case len(rule.Path) == len(s.entries) && s.permutes(rule):
+			code, n, message = OtherOrder, 5, fmt.Sprintf("Envoy sends %s; the %s wants %s. The order counts.", s, rule, wanted)
+		case same > 0 && same == least && len(rule.Path) < len(s.entries):
+			code, n, message = EntryTooMany, 4, fmt.Sprintf("Envoy sends %s; the %s ends at %s, and a limit counts only where the descriptor ends.", s, rule, wanted)
+		case same > 0 && same == least && len(rule.Path) > len(s.entries):
+			code, n, message = EntryTooFew, 3, fmt.Sprintf("Envoy sends %s; the %s is deeper: %s.", s, rule, wanted)
+		case len(rule.Path) == len(s.entries) && s.sameKeys(rule):
+			code, n, message = OtherValue, 2, fmt.Sprintf("Envoy sends %s; the %s wants %s.", s, rule, wanted)
+		case len(rule.Path) == len(s.entries) && s.shares(rule):
+			code, n, message = OtherKeys, 1, fmt.Sprintf("Envoy sends %s, for which there is no rule; the %s wants %s and is never reached.", s, rule, wanted)
+		}
+		if n > rank {
+			rank, best.Code, best.Message, best.Passes, best.Fix = n, code, message, "requests that only the "+rule.String()+" would limit", "Change the descriptor of the route or the path of the rule, so that they are the same."
+		}
+	}
+	return best
+}
+
+// takes reports whether an entry can go to a node.
+func (e *entry) takes(n descriptors.Node) bool {
+	return e.Key == n.Key && (n.AnyValue || e.any || e.Value == n.Value || n.Pattern && descriptors.Fits(n.Value, e.Value))
+}
+
+// same returns how many entries at the front go to the nodes of a rule.
+func (s *sent) same(r *Rule) (n int) {
+	for n < min(len(s.entries), len(r.Path)) && s.entries[n].takes(r.Path[n]) {
+		n++
+	}
+	return n
+}
+
+func (s *sent) sameKeys(r *Rule) bool {
+	return !slices.ContainsFunc(s.entries, func(e entry) bool {
+		return !slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == e.Key })
+	})
+}
+
+func (s *sent) permutes(r *Rule) bool {
+	return !slices.ContainsFunc(r.Path, func(n descriptors.Node) bool {
+		return !slices.ContainsFunc(s.entries, func(e entry) bool { return e.takes(n) })
+	})
+}
+
+func (s *sent) shares(r *Rule) bool {
+	return slices.ContainsFunc(r.Path, func(n descriptors.Node) bool {
+		return slices.ContainsFunc(s.entries, func(e entry) bool { return e.takes(n) })
+	})
+}
+
+func pathText(path []descriptors.Node) string {
+	text := ""
+	for i, n := range path {
+		if i > 0 {
+			text += ", "
+		}
+		text += n.String()
+	}
+	return "[" + text + "]"
+}

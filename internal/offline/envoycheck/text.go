@@ -1,0 +1,49 @@
+package envoycheck
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/text/terminal"
+)
+
+// WriteText writes the report for people: each finding, what was not read, and what is proven if there
+// is no error. width is that of the terminal.
+func (r *Report) WriteText(w io.Writer, width int, paint terminal.Colours) {
+	colours := map[Severity]func(string) string{Error: paint.Red, Warning: paint.Yellow, Note: paint.Bold}
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%s %s: %s\n", colours[f.Severity](string(f.Severity)), f.Code, paint.Bold(f.Where))
+		wrap(w, width, f.Message)
+		if f.Passes != "" {
+			wrap(w, width, "passes: "+f.Passes)
+		}
+		wrap(w, width, "do: "+f.Fix)
+	}
+	if len(r.Findings) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, text := range r.NotRead {
+		fmt.Fprintf(w, "not read: %s\n", text)
+	}
+	if !r.Has(Error) {
+		fmt.Fprintln(w, r.Proven)
+	}
+}
+
+// wrap writes a text in lines that fit, indented.
+func wrap(w io.Writer, width int, text string) {
+	const indent = "  "
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && width != terminal.Unbounded && terminal.Columns(indent+line+" "+word) > width {
+			fmt.Fprintln(w, indent+line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	fmt.Fprintln(w, indent+line)
+}
