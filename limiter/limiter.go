@@ -153,12 +153,12 @@ func (r *Rules) empty() bool { return r == nil || r.generation == nil }
 func (l *Limiter) take(rules *Rules) error {
 	all := rules.generation.Rules
 	for _, rule := range all.All() {
-		if rule.Scope == "" || l.scopes == nil {
+		if rule.Storage.Scope == "" || l.scopes == nil {
 			continue
 		}
-		if at := slices.Index(all.Scopes(), rule.Scope); at >= len(l.scopes) || l.scopes[at] != rule.Scope {
+		if at := slices.Index(all.Scopes(), rule.Storage.Scope); at >= len(l.scopes) || l.scopes[at] != rule.Storage.Scope {
 			return fmt.Errorf("limiter: rule %s counts in the scope %s, and the store has %s: open the store with the settings of the rules, which have the scopes %s",
-				rule.Name, rule.Scope, only(l.scopes), strings.Join(all.Scopes(), ", "))
+				rule.Name, rule.Storage.Scope, only(l.scopes), strings.Join(all.Scopes(), ", "))
 		}
 	}
 	if !rules.used.CompareAndSwap(false, true) {

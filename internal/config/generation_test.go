@@ -659,7 +659,7 @@ func FuzzRules(f *testing.F) {
 					t.Errorf("rule %s: %v", r.ID(), err)
 				}
 			}
-			if _, err := structpb.NewStruct(r.Metadata); err != nil {
+			if _, err := structpb.NewStruct(r.Answer.Metadata); err != nil {
 				t.Errorf("rule %s: metadata: %v", r.ID(), err)
 			}
 		}

@@ -534,9 +534,9 @@ func TestDescribe(t *testing.T) {
 		{Name: "free", Terms: rules.Terms{Unlimited: true}},
 		{Name: "none"},
 		{Name: "tiers", ByTier: map[string]rules.Terms{"pro": {Unlimited: true}, "free": {Limits: one.Limits, Observe: 1}, "trial": {}}, Terms: one},
-		{Name: "quota", Terms: one, Quota: true, Metadata: map[string]any{"backend": "a"}, OnStoreError: rules.StoreErrorAllow},
-		{Name: "report", Terms: one, Always: true, Factor: 5, OnStoreError: rules.StoreErrorDeny, Denial: rules.Denial{Body: "no"}},
-		{Name: "new", Terms: one, Replaces: []string{"plain", "the other"}, OnStoreError: rules.StoreErrorLocal, Detailed: true, ValueInMetric: []bool{true}},
+		{Name: "quota", Terms: one, Quota: true, Answer: rules.Answer{Metadata: map[string]any{"backend": "a"}}, Storage: rules.Storage{OnError: rules.StoreErrorAllow}},
+		{Name: "report", Terms: one, Charge: rules.Charge{Always: true, Factor: 5}, Storage: rules.Storage{OnError: rules.StoreErrorDeny}, Answer: rules.Answer{Denial: rules.Denial{Body: "no"}}},
+		{Name: "new", Terms: one, Replaces: []string{"plain", "the other"}, Storage: rules.Storage{OnError: rules.StoreErrorLocal}, Metric: rules.Metric{Detailed: true, Values: []bool{true}}},
 	} {
 		r.Domain, r.Path = "edge", []descriptors.Node{{Key: r.Name, AnyValue: true}}
 		if err := rs.Add(r); err != nil {

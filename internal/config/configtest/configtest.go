@@ -206,7 +206,7 @@ func describe(r *rules.Rule) string {
 		if i < len(r.Share) && r.Share[i] {
 			text += " (shared)"
 		}
-		if i < len(r.ValueInMetric) && r.ValueInMetric[i] {
+		if i < len(r.Metric.Values) && r.Metric.Values[i] {
 			text += " (in metrics)"
 		}
 		path = append(path, text)
@@ -227,19 +227,19 @@ func describe(r *rules.Rule) string {
 	}
 	add(r.Subject != "", "by %s", r.Subject)
 	add(r.Quota, "quota")
-	add(r.Always, "always")
-	add(r.Factor != 0, "cost %d", r.Factor)
-	add(r.Once.Entry != "", "once by %v", r.Once)
+	add(r.Charge.Always, "always")
+	add(r.Charge.Factor != 0, "cost %d", r.Charge.Factor)
+	add(r.Charge.Once.Entry != "", "once by %v", r.Charge.Once)
 	add(len(r.Replaces) > 0, "replaces %q", r.Replaces)
-	add(r.Scope != "", "scope %s", r.Scope)
-	add(r.OnStoreError != 0, "store error %d", r.OnStoreError)
-	add(r.RetryJitter != 0, "retry jitter %v", r.RetryJitter)
-	add(r.Denial != rules.Denial{}, "says %+v", r.Denial)
-	if r.Metadata != nil {
-		text, err := json.Marshal(r.Metadata)
+	add(r.Storage.Scope != "", "scope %s", r.Storage.Scope)
+	add(r.Storage.OnError != 0, "store error %d", r.Storage.OnError)
+	add(r.Answer.RetryJitter != 0, "retry jitter %v", r.Answer.RetryJitter)
+	add(r.Answer.Denial != rules.Denial{}, "says %+v", r.Answer.Denial)
+	if r.Answer.Metadata != nil {
+		text, err := json.Marshal(r.Answer.Metadata)
 		add(true, "metadata %s (%v)", text, err)
 	}
-	add(r.Detailed, "detailed")
+	add(r.Metric.Detailed, "detailed")
 	return line
 }
 

@@ -26,24 +26,24 @@ func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 			rule.ByTier[name] = arm
 		}
 	}
-	if rule.Always && bool(e.ShadowMode.Value) {
+	if rule.Charge.Always && bool(e.ShadowMode.Value) {
 		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with shadow_mode%s", onLine(e.ShadowMode.Line))
 	}
 	for _, t := range v.all() {
-		if rule.Always && read(nil, &t.Observe, parseObserved) > 0 {
+		if rule.Charge.Always && read(nil, &t.Observe, parseObserved) > 0 {
 			r.decoder.Problem(t.Observe.Position, "charge always%s cannot be combined with observe", onLine(v.Charge.Line))
 		}
 	}
 	v.each(func(l *limit) {
 		switch f := &l.Lease; {
 		case !strict.Given(f) || f.Value == noLease:
-		case rule.Always:
+		case rule.Charge.Always:
 			r.decoder.Problem(f.Position, "charge always%s cannot be combined with a lease", onLine(v.Charge.Line))
 		case bool(e.QuotaMode.Value):
 			r.decoder.Problem(f.Position, "quota_mode%s cannot be combined with a lease", onLine(e.QuotaMode.Line))
 		}
 	})
-	if rule.Always && limitsInFlight(rule) {
+	if rule.Charge.Always && limitsInFlight(rule) {
 		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with the policy in_flight: a hold is of a request that runs, and ends with it")
 	}
 	quota, where := bool(e.QuotaMode.Value), "quota_mode"+onLine(e.QuotaMode.Line)
@@ -53,7 +53,7 @@ func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 	if !quota {
 		return
 	}
-	if rule.Always {
+	if rule.Charge.Always {
 		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with %s", where)
 	}
 	for _, t := range v.all() {
@@ -120,12 +120,12 @@ func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce])
 		r.decoder.Problem(v.Entry.Position, "charge_once %s has the entry %s: use one entry in all rules of a domain, and send the idempotency key in it", d.once.from(r.decoder.File), strict.Quoteless(d.attempt))
 	}
 	switch {
-	case rule.Always:
+	case rule.Charge.Always:
 		r.decoder.Problem(f.Position, "charge_once cannot be combined with charge always: what is reported has happened each time")
 	case limitsInFlight(rule):
 		r.decoder.Problem(f.Position, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
 	}
-	rule.Once = once
+	rule.Charge.Once = once
 }
 
 // together refuses what needs the logs of a request on one server, in a domain whose rules have
@@ -144,9 +144,9 @@ func (r *rulesReader) together(d *domainReader) {
 			continue
 		}
 		limiting++
-		scopes[rule.Scope] = true
+		scopes[rule.Storage.Scope] = true
 		for _, s := range r.Scopes {
-			if s.Cluster && s.Name == cmp.Or(rule.Scope, settings.ScopeRegion) {
+			if s.Cluster && s.Name == cmp.Or(rule.Storage.Scope, settings.ScopeRegion) {
 				cluster = s.Section + ".url"
 				if onCluster == "" && limitsInFlight(rule) {
 					inFlight, onCluster = r.locations[i], cluster

@@ -21,13 +21,12 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 		limits = new(rateLimit)
 	}
 	rule := rules.Rule{
-		Domain:        r.domain.name,
-		Path:          at.path,
-		Share:         at.share,
-		ValueInMetric: at.value,
-		Quota:         bool(e.QuotaMode.Value),
-		Detailed:      bool(e.DetailedMetric.Value),
-		Metadata:      e.Metadata.Value,
+		Domain: r.domain.name,
+		Path:   at.path,
+		Share:  at.share,
+		Metric: rules.Metric{Values: at.value, Detailed: bool(e.DetailedMetric.Value)},
+		Quota:  bool(e.QuotaMode.Value),
+		Answer: rules.Answer{Metadata: e.Metadata.Value},
 	}
 	if rl.Set && !rl.Null {
 		r.fill(&rule, rl)
@@ -92,8 +91,8 @@ func (r *rulesReader) fill(rule *rules.Rule, rl *strict.Field[*rateLimit]) {
 	v := rl.Value
 	rule.Name = string(v.Name.Value)
 	rule.Subject = v.Subject.Value
-	rule.Scope = r.scopeOf(&v.Scope)
-	rule.Priority = r.priorityOf(&v.Priority)
+	rule.Storage.Scope = r.scopeOf(&v.Scope)
+	rule.Storage.Priority = r.priorityOf(&v.Priority)
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
 		// The same as with a tier next to default.
@@ -107,21 +106,21 @@ func (r *rulesReader) fill(rule *rules.Rule, rl *strict.Field[*rateLimit]) {
 	}
 	if strict.Given(&v.Charge) {
 		charge := r.oneOf(&v.Charge, "allowed", "always")
-		rule.Always, rule.AllowedOnly = charge == "always", charge == "allowed"
+		rule.Charge.Always, rule.Charge.AllowedOnly = charge == "always", charge == "allowed"
 	}
 	if strict.Given(&v.OnStoreError) {
-		rule.OnStoreError, _ = rules.ParseOnStoreError(r.oneOf(&v.OnStoreError, settings.StoreErrors...))
+		rule.Storage.OnError, _ = rules.ParseOnStoreError(r.oneOf(&v.OnStoreError, settings.StoreErrors...))
 	}
 	if v.RetryJitter.Set {
-		rule.RetryJitter = read(r.decoder, &v.RetryJitter, parseJitter)
+		rule.Answer.RetryJitter = read(r.decoder, &v.RetryJitter, parseJitter)
 	}
 	if strict.Given(&v.Cost) {
-		rule.Factor = v.Cost.Value
+		rule.Charge.Factor = v.Cost.Value
 		switch {
-		case rule.Factor == 0:
+		case rule.Charge.Factor == 0:
 			r.decoder.Problem(v.Cost.Position, "a cost of 0 would charge nothing: if you want that, write unlimited: true")
-		case rule.Factor > window.MaxHits:
-			r.decoder.Problem(v.Cost.Position, "%d is above %d, the largest limit there is", rule.Factor, uint64(window.MaxHits))
+		case rule.Charge.Factor > window.MaxHits:
+			r.decoder.Problem(v.Cost.Position, "%d is above %d, the largest limit there is", rule.Charge.Factor, uint64(window.MaxHits))
 		}
 	}
 	if strict.Given(&v.ChargeOnce) && v.ChargeOnce.Value != nil {
@@ -190,7 +189,7 @@ const (
 )
 
 func (r *rulesReader) denial(rule *rules.Rule, v *rateLimit) {
-	rule.Denial = rules.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value}
+	rule.Answer.Denial = rules.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value}
 	switch {
 	case strict.Given(&v.Body) && v.Body.Value == "":
 		r.decoder.Problem(v.Body.Position, "an empty body: remove the key for the service's own body")
@@ -206,7 +205,7 @@ func (r *rulesReader) denial(rule *rules.Rule, v *rateLimit) {
 			r.decoder.Problem(v.ContentType.Position, "%s is not a content type such as %q", strict.Quote(v.ContentType.Value), plainText)
 		}
 	} else if v.Body.Set {
-		rule.Denial.ContentType = plainText
+		rule.Answer.Denial.ContentType = plainText
 	}
 }
 

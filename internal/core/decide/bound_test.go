@@ -73,7 +73,7 @@ func TestBeyondABound(t *testing.T) {
 	}
 	with := func(name string, choice rules.OnStoreError, change func(*rules.Rule)) rules.Rule {
 		r := rule(name, per(1, time.Hour), anyOf(name))
-		r.OnStoreError = choice
+		r.Storage.OnError = choice
 		if change != nil {
 			change(&r)
 		}

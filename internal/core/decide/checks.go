@@ -77,7 +77,7 @@ func (c *Call) addChecks(i int) {
 	records := c.recordsDenied(rule, desc)
 	for j := range terms.Limits {
 		s := v.AddLimit(rule, i)
-		s.Limit, s.Cost = terms.Limits[j], rule.Cost(desc.Cost)
+		s.Limit, s.Cost = terms.Limits[j], rule.Charge.Cost(desc.Cost)
 		s.Subject, s.Tier, s.Source, s.Enforcement = who.ID(), who.Tier, source, enforcement
 		s.Quota, s.Update.Records = rule.Quota || rs.AllQuota(), records
 		c.addCheck(s, key, desc.Refund, who.Known)
@@ -87,7 +87,7 @@ func (c *Call) addChecks(i int) {
 // enforcementOf returns whether the limits of a log deny: as observe says, which is of the subject's
 // override, or else by the percentage of terms. If all rules are only observed, none denies.
 func (c *Call) enforcementOf(rule *rules.Rule, terms *rules.Terms, observe tier.Observe, who *identity.Subject, log string) verdict.Enforcement {
-	if rule.Always {
+	if rule.Charge.Always {
 		observe = tier.ObserveByRule
 	}
 	observed := observe == tier.ObserveOnly
@@ -132,7 +132,7 @@ func (c *Call) addOverride(i int) {
 			}
 		}
 		s := c.verdict.AddLimit(rule, i)
-		s.Limit, s.Cost = rules.Limit{Limit: limit, Precision: rules.PrecisionOf(limit), Name: rule.Name}, rule.Cost(desc.Cost)
+		s.Limit, s.Cost = rules.Limit{Limit: limit, Precision: rules.PrecisionOf(limit), Name: rule.Name}, rule.Charge.Cost(desc.Cost)
 		s.Quota, s.Source, s.Update.Records = c.gen.rules.AllQuota(), verdict.SourceRequest, c.recordsDenied(rule, desc)
 		if c.gen.rules.ObservesAll() {
 			s.Enforcement = verdict.ObservedForAll
@@ -163,7 +163,7 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	case c.req.Ending != "":
 		// The stream has ended, so the cost has been spent.
 		s.Mode, s.Quota = window.Always, false
-	case s.Rule.Always:
+	case s.Rule.Charge.Always:
 		s.Mode = window.Always // even where it is observed or one of several alternatives
 	case s.Observed():
 		s.Mode = window.Observe
@@ -171,7 +171,7 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 		s.Mode, c.batch.quota = window.Any, true
 	}
 	check.Key, check.Limit, check.Cost = key, s.Limit.Limit, s.Cost
-	check.Mode, check.Scope, check.Priority = s.Mode, s.Rule.Store(), s.Rule.Priority
+	check.Mode, check.Scope, check.Priority = s.Mode, s.Rule.Store(), s.Rule.Storage.Priority
 	check.Precision, check.Lease = s.Limit.Precision, s.Limit.Lease
 	switch s.Limit.Policy {
 	case window.InFlight:
@@ -185,7 +185,7 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 		check.Period = c.period(s, of)
 	default:
 	}
-	if s.Rule.Once.Entry != "" {
+	if s.Rule.Charge.Once.Entry != "" {
 		c.once(s, check)
 	}
 	s.Update.Records = s.Update.Records && !s.Mode.Unconditional()

@@ -33,7 +33,7 @@ func explainWith(t *testing.T, d *decide.Decider, req decide.Request) (*explain.
 func TestWhatLooksSecretIsNotShown(t *testing.T) {
 	var now time.Duration
 	d, got := decide.NewModes(t, nil, &now,
-		with(rule("", per(9, time.Minute), one("my_password", "hunter2"), anyOf("bearer-token")), func(r *rules.Rule) { r.Detailed = true }),
+		with(rule("", per(9, time.Minute), one("my_password", "hunter2"), anyOf("bearer-token")), func(r *rules.Rule) { r.Metric.Detailed = true }),
 	)
 	e, err := explainWith(t, d, *request("my_password=hunter2 bearer-token=t0ps3cret"))
 	if err != nil {
@@ -82,7 +82,7 @@ func TestOnceInAccounts(t *testing.T) {
 func TestOnceIsReported(t *testing.T) {
 	rs := rules.NewRules(rules.Identity{Secrets: secrets})
 	r := with(rule("keys", per(10, time.Second), anyOf("api_key")), decide.Once)
-	decide.AddOnce(t, rs, with(r, func(r *rules.Rule) { r.Once.For = 10 * time.Minute }))
+	decide.AddOnce(t, rs, with(r, func(r *rules.Rule) { r.Charge.Once.For = 10 * time.Minute }))
 	var text strings.Builder
 	fmt.Fprint(&text, explain.NewReview(rs))
 	store := memstore.New(memstore.Options{})
@@ -230,7 +230,7 @@ func TestObserveOfASubject(t *testing.T) {
 		},
 		"charge: always is never only observed": {
 			nil,
-			rules.Rule{Always: true, Terms: one},
+			rules.Rule{Charge: rules.Charge{Always: true}, Terms: one},
 			tier.Override{Observe: tier.ObserveOnly},
 			"OVER over:0 by r in 1m0s", "OVER over:0 by r in 1m0s", "1 per 1m, charged even if the request is denied",
 		},
@@ -292,7 +292,7 @@ func TestObserveNotes(t *testing.T) {
 	}{
 		"observed":        {nil, rules.Rule{Terms: one}, only, ""},
 		"a pilot":         {nil, rules.Rule{Terms: one}, not, ""},
-		"charge always":   {nil, rules.Rule{Terms: one, Always: true}, only, "a rule with charge always cannot be observed only: rls ignores observe"},
+		"charge always":   {nil, rules.Rule{Terms: one, Charge: rules.Charge{Always: true}}, only, "a rule with charge always cannot be observed only: rls ignores observe"},
 		"no limit":        {nil, rules.Rule{Terms: rules.Terms{Unlimited: true}}, only, "the rule does not limit this tier: observe has no effect"},
 		"all are shadows": {(*rules.Rules).ObserveAll, rules.Rule{Terms: one}, not, "rules.shadow_mode observes every rule for all: observe false has no effect"},
 		"quota":           {nil, rules.Rule{Terms: one, Quota: true}, only, ""},
@@ -304,7 +304,7 @@ func TestObserveNotes(t *testing.T) {
 		review := explain.NewReview(rs)
 		notes := strings.Join(review.Domains[0].Rules[0].Notes, "\n")
 		want := map[tier.Observe]string{tier.ObserveOnly: "only observed for 1 subject, by its override", tier.ObserveNot: "enforced for 1 subject, by its override"}
-		if strings.Contains(notes, want[tt.override.Observe]) == tt.rule.Always {
+		if strings.Contains(notes, want[tt.override.Observe]) == tt.rule.Charge.Always {
 			t.Errorf("%s: the review has the notes %q", name, notes)
 		}
 	}

@@ -21,6 +21,6 @@ func (c *Call) setJitter() {
 	}
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		s.Jitter = s.Rule.RetryJitter * (h ^ identity.Hash(s.Limit.Window)).Fraction()
+		s.Jitter = s.Rule.Answer.RetryJitter * (h ^ identity.Hash(s.Limit.Window)).Fraction()
 	}
 }

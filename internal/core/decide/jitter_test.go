@@ -16,10 +16,10 @@ func TestRetryJitter(t *testing.T) {
 	const wait = 1000 * time.Second
 	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: directory(t)})
 	for _, r := range []rules.Rule{
-		{Path: []descriptors.Node{anyOf("api_key")}, Name: "per-key", RetryJitter: 1},
-		{Path: []descriptors.Node{one("route", "search"), anyOf("api_key")}, Name: "search", RetryJitter: 1},
-		{Path: []descriptors.Node{one("route", "all")}, Name: "all", RetryJitter: 0.5},
-		{Path: []descriptors.Node{anyOf("remote_address")}, Name: "per-address", RetryJitter: 1},
+		{Path: []descriptors.Node{anyOf("api_key")}, Name: "per-key", Answer: rules.Answer{RetryJitter: 1}},
+		{Path: []descriptors.Node{one("route", "search"), anyOf("api_key")}, Name: "search", Answer: rules.Answer{RetryJitter: 1}},
+		{Path: []descriptors.Node{one("route", "all")}, Name: "all", Answer: rules.Answer{RetryJitter: 0.5}},
+		{Path: []descriptors.Node{anyOf("remote_address")}, Name: "per-address", Answer: rules.Answer{RetryJitter: 1}},
 		{Path: []descriptors.Node{anyOf("plain")}, Name: "plain"},
 	} {
 		r.Domain, r.Terms = "edge", per(1, time.Hour)

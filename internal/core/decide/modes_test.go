@@ -76,7 +76,7 @@ func TestModes(t *testing.T) {
 	const minute = time.Minute
 	quota := func(r *rules.Rule) { r.Quota = true }
 	watch := func(r *rules.Rule) { r.Terms.Observe = 1 }
-	always := func(r *rules.Rule) { r.Always = true }
+	always := func(r *rules.Rule) { r.Charge.Always = true }
 	a, b, c := rule("a", per(1, minute), anyOf("a")), rule("b", per(2, minute), anyOf("b")), rule("c", per(3, minute), anyOf("c"))
 	type ask struct {
 		at   time.Duration
@@ -178,7 +178,7 @@ func TestModes(t *testing.T) {
 			{0, refund(costs(request("b=x"), 9)), "OK ok:2"},
 			{0, request("b=x"), "OK ok:1 by b"},
 		}, counts{"edge/b allowed": 2, "edge/b denied": 1, "edge/b refunded": 2}},
-		{"a rule's factor", nil, []rules.Rule{with(c, func(r *rules.Rule) { r.Factor = 2 })}, []ask{
+		{"a rule's factor", nil, []rules.Rule{with(c, func(r *rules.Rule) { r.Charge.Factor = 2 })}, []ask{
 			{0, request("c=x"), "OK ok:1 by c"},
 			{0, costs(request("c=x"), math.MaxUint64), "OVER over:1 by c, never"},
 			{0, costs(request("c=x"), 0), "OK ok:1 by c"},
@@ -216,7 +216,7 @@ func TestModes(t *testing.T) {
 			{0, request("f=c2 u=1"), "OVER over:0 by deep in 1m0s"},
 			{0, request("f=c2 u=2"), "OK ok:0 by deep"},
 		}, nil},
-		{"an override replaces the limit alone: cost and charge stay", nil, []rules.Rule{with(with(b, always), func(r *rules.Rule) { r.Factor = 3 })}, []ask{
+		{"an override replaces the limit alone: cost and charge stay", nil, []rules.Rule{with(with(b, always), func(r *rules.Rule) { r.Charge.Factor = 3 })}, []ask{
 			{0, limited(request("b=x"), 10), "OK ok:7 by b"},
 			{0, limited(costs(request("b=x"), 3), 10), "OVER over:0 by b in 1m0s"},
 			{0, limited(costs(request("b=x"), 0), 10), "OVER over:0 by b in 1m0s"},
@@ -266,7 +266,7 @@ func TestMetadata(t *testing.T) {
 	var now time.Duration
 	quota := func(name string, m map[string]any) rules.Rule {
 		r := rule(name, per(1, time.Minute), anyOf(name))
-		r.Quota, r.Metadata = true, m
+		r.Quota, r.Answer.Metadata = true, m
 		return r
 	}
 	d, _ := newModes(t, nil, &now,
@@ -298,10 +298,10 @@ func TestDetail(t *testing.T) {
 		return descriptors.Node{Key: key, Value: value, Pattern: true}
 	}
 	d, got := newModes(t, nil, &now,
-		with(rule("v", per(9, time.Minute), anyOf("route"), anyOf("method"), anyOf("user")), func(r *rules.Rule) { r.ValueInMetric = []bool{true, true, false} }),
-		with(rule("d", per(9, time.Minute), anyOf("path"), anyOf("api_key")), func(r *rules.Rule) { r.Detailed = true }),
-		with(rule("p", per(9, time.Minute), pattern("f", "a*"), one("g", "1"), pattern("h", "*")), func(r *rules.Rule) { r.ValueInMetric = []bool{false, false, true} }),
-		with(rule("s", per(9, time.Minute), pattern("s", "a*"), anyOf("u")), func(r *rules.Rule) { r.Share, r.Detailed = []bool{true, false}, true }),
+		with(rule("v", per(9, time.Minute), anyOf("route"), anyOf("method"), anyOf("user")), func(r *rules.Rule) { r.Metric.Values = []bool{true, true, false} }),
+		with(rule("d", per(9, time.Minute), anyOf("path"), anyOf("api_key")), func(r *rules.Rule) { r.Metric.Detailed = true }),
+		with(rule("p", per(9, time.Minute), pattern("f", "a*"), one("g", "1"), pattern("h", "*")), func(r *rules.Rule) { r.Metric.Values = []bool{false, false, true} }),
+		with(rule("s", per(9, time.Minute), pattern("s", "a*"), anyOf("u")), func(r *rules.Rule) { r.Share, r.Metric.Detailed = []bool{true, false}, true }),
 	)
 	for _, req := range []*Request{
 		request("route=api method=GET user=7"), request("path=/x api_key=acme-key"), request("f=ab g=1 h=z"), request("s=ab u=7"),
@@ -325,7 +325,7 @@ func TestOnStoreError(t *testing.T) {
 	rs := rules.NewRules(rules.Identity{Secrets: secrets})
 	for name, choice := range map[string]rules.OnStoreError{"report": rules.StoreErrorReported, "allow": rules.StoreErrorAllow, "deny": rules.StoreErrorDeny, "local": rules.StoreErrorLocal} {
 		r := rule(name, per(1, time.Minute), anyOf(name))
-		r.Domain, r.OnStoreError = "edge", choice
+		r.Domain, r.Storage.OnError = "edge", choice
 		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +389,7 @@ func TestDefaultOnStoreError(t *testing.T) {
 			rs.SetOnStoreError(tt.choice)
 		}
 		for name, own := range map[string]rules.OnStoreError{"plain": rules.StoreErrorUnset, "allow": rules.StoreErrorAllow, "deny": rules.StoreErrorDeny} {
-			if err := rs.Add(with(rule(name, per(2, time.Minute), anyOf(name)), func(r *rules.Rule) { r.Domain, r.OnStoreError = "edge", own })); err != nil {
+			if err := rs.Add(with(rule(name, per(2, time.Minute), anyOf(name)), func(r *rules.Rule) { r.Domain, r.Storage.OnError = "edge", own })); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -422,7 +422,7 @@ func TestDefaultOnStoreError(t *testing.T) {
 // a caller who has left does not.
 func TestWhoseDeadline(t *testing.T) {
 	rs := rules.NewRules(rules.Identity{Secrets: secrets})
-	if err := rs.Add(with(rule("r", per(1, time.Minute), anyOf("r")), func(r *rules.Rule) { r.Domain, r.OnStoreError = "edge", rules.StoreErrorAllow })); err != nil {
+	if err := rs.Add(with(rule("r", per(1, time.Minute), anyOf("r")), func(r *rules.Rule) { r.Domain, r.Storage.OnError = "edge", rules.StoreErrorAllow })); err != nil {
 		t.Fatal(err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
@@ -484,7 +484,7 @@ func (p *learningStore) Learn(c *window.Check, d *window.Decision) {
 func TestLearner(t *testing.T) {
 	rs := rules.NewRules(rules.Identity{Secrets: secrets})
 	for name, choice := range map[string]rules.OnStoreError{"local": rules.StoreErrorLocal, "allow": rules.StoreErrorAllow} {
-		if err := rs.Add(with(rule(name, per(3, time.Minute), anyOf(name)), func(r *rules.Rule) { r.Domain, r.OnStoreError = "edge", choice })); err != nil {
+		if err := rs.Add(with(rule(name, per(3, time.Minute), anyOf(name)), func(r *rules.Rule) { r.Domain, r.Storage.OnError = "edge", choice })); err != nil {
 			t.Fatal(err)
 		}
 	}

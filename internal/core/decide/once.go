@@ -10,7 +10,7 @@ import (
 
 // once makes a check one of an attempt, if its descriptor has an idempotency key.
 func (c *Call) once(s *LimitStatus, check *window.Check) {
-	o := &s.Rule.Once
+	o := &s.Rule.Charge.Once
 	attempt := c.verdict.Matches[s.Descriptor].Attempt(c.req.Descriptors[s.Descriptor].Entries)
 	switch {
 	case attempt == "":

@@ -10,7 +10,9 @@ import (
 )
 
 // once lets a rule charge once, with two retries.
-func once(r *rules.Rule) { r.Once = rules.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 2} }
+func once(r *rules.Rule) {
+	r.Charge.Once = rules.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 2}
+}
 
 // addOnce adds a rule to the domain edge.
 func addOnce(t *testing.T, rs *rules.Rules, r rules.Rule) {
@@ -116,7 +118,7 @@ func TestOnceNeverHides(t *testing.T) {
 		with(rule("orders", per(5, time.Hour), one("route", "orders"), anyOf("user")), once),
 		rule("search", per(5, time.Hour), one("route", "search"), anyOf("user")),
 		rule("all", per(5, time.Hour), anyOf("user")),
-		with(rule("usage", per(5, time.Hour), anyOf("usage")), func(r *rules.Rule) { r.Always = true }),
+		with(rule("usage", per(5, time.Hour), anyOf("usage")), func(r *rules.Rule) { r.Charge.Always = true }),
 		rule("places", rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 5, Window: time.Minute, Policy: window.InFlight}}}}, anyOf("place")),
 	} {
 		addOnce(t, rs, r)
@@ -245,8 +247,8 @@ func TestOnceRefused(t *testing.T) {
 		{[]rules.Rule{rule("below", per(1, time.Hour), anyOf("api_key"), one("attempt", "1")), keys}, "the rule edge|api_key/attempt=1 uses it too"},
 		{[]rules.Rule{rule("elsewhere", per(1, time.Hour), anyOf("attempt"), anyOf("x")), keys}, "the rule edge|attempt/x uses it too"},
 		{[]rules.Rule{keys, with(rule("subject", per(1, time.Hour), anyOf("x")), func(r *rules.Rule) { r.Subject = "attempt" })}, "has the idempotency keys of charge_once"},
-		{[]rules.Rule{with(keys, func(r *rules.Rule) { r.Once.Entry = "masked_remote_address" })}, "who is limited"},
-		{[]rules.Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *rules.Rule) { once(r); r.Once.Entry = "user" })}, "which log is charged"},
+		{[]rules.Rule{with(keys, func(r *rules.Rule) { r.Charge.Once.Entry = "masked_remote_address" })}, "who is limited"},
+		{[]rules.Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *rules.Rule) { once(r); r.Charge.Once.Entry = "user" })}, "which log is charged"},
 		{[]rules.Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *rules.Rule) { once(r); r.Subject = "attempt" })}, "which log is charged"},
 	} {
 		rs := rules.NewRules(rules.Identity{Secrets: secrets})
@@ -267,7 +269,7 @@ func TestOnceRefused(t *testing.T) {
 	} {
 		addOnce(t, rs, r)
 	}
-	for _, r := range []rules.Rule{rule("attempts", per(1, time.Hour), anyOf("attempt")), with(rule("other", per(1, time.Hour), anyOf("user")), func(r *rules.Rule) { once(r); r.Once.Entry = "other" })} {
+	for _, r := range []rules.Rule{rule("attempts", per(1, time.Hour), anyOf("attempt")), with(rule("other", per(1, time.Hour), anyOf("user")), func(r *rules.Rule) { once(r); r.Charge.Once.Entry = "other" })} {
 		r.Domain = "other"
 		if err := rs.Add(r); err != nil {
 			t.Error(err)

@@ -81,7 +81,7 @@ func scopedRules(t *testing.T, region uint64, choice rules.OnStoreError) *rules.
 	rs.SetScopes([]string{rules.RegionScope, "global"})
 	for _, r := range []rules.Rule{
 		{Domain: "edge", Path: []descriptors.Node{anyOf("a")}, Name: "near", Terms: per(region, time.Minute)},
-		{Domain: "edge", Path: []descriptors.Node{anyOf("b")}, Name: "far", Scope: "global", OnStoreError: choice, Terms: per(1, time.Minute)},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("b")}, Name: "far", Storage: rules.Storage{Scope: "global", OnError: choice}, Terms: per(1, time.Minute)},
 	} {
 		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestAReportFailsWhileAllIsObserved(t *testing.T) {
 // TestScopesOfRules: rules name scopes that there are, and their checks have the numbers.
 func TestScopesOfRules(t *testing.T) {
 	rs := scopedRules(t, 1, rules.StoreErrorUnset)
-	bad := rules.Rule{Domain: "edge", Path: []descriptors.Node{anyOf("c")}, Scope: "globe", Terms: per(1, time.Minute)}
+	bad := rules.Rule{Domain: "edge", Path: []descriptors.Node{anyOf("c")}, Storage: rules.Storage{Scope: "globe"}, Terms: per(1, time.Minute)}
 	if err := rs.Add(bad); err == nil || !strings.Contains(err.Error(), `unknown scope "globe"`) {
 		t.Errorf("an unknown scope: got error %v", err)
 	}
@@ -218,7 +218,7 @@ func TestScopesOfRules(t *testing.T) {
 	if got := rs.HoldScopes(); len(got) != 0 {
 		t.Errorf("requests in flight hold something in %v, want nothing", got)
 	}
-	flying := rules.Rule{Domain: "edge", Path: []descriptors.Node{anyOf("c")}, Scope: "global"}
+	flying := rules.Rule{Domain: "edge", Path: []descriptors.Node{anyOf("c")}, Storage: rules.Storage{Scope: "global"}}
 	flying.Terms.Limits = []rules.Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}}
 	if err := rs.Add(flying); err != nil {
 		t.Fatal(err)
@@ -251,17 +251,17 @@ func mixedRules(t tester) *rules.Rules {
 	for _, r := range []rules.Rule{
 		with(rule("per-key", limits(sliding(3)), anyOf("api_key")), func(r *rules.Rule) {
 			r.ByTier = map[string]rules.Terms{"free": limits(sliding(2)), "starter": limits(sliding(4), window.Limit{Hits: 9, Window: time.Hour, Policy: window.Fixed})}
-			r.OnStoreError = rules.StoreErrorLocal
+			r.Storage.OnError = rules.StoreErrorLocal
 		}),
-		with(rule("once", limits(sliding(3)), anyOf("user")), func(r *rules.Rule) { once(r); r.OnStoreError = rules.StoreErrorAllow }),
+		with(rule("once", limits(sliding(3)), anyOf("user")), func(r *rules.Rule) { once(r); r.Storage.OnError = rules.StoreErrorAllow }),
 		with(rule("quota", limits(sliding(2)), anyOf("quota")), func(r *rules.Rule) { r.Quota, r.Subject = true, "api_key" }),
 		rule("flight", limits(sliding(5), window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}), anyOf("flight")),
 		rule("bucket", limits(window.Limit{Hits: 3, Window: time.Minute, Policy: window.TokenBucket, Rate: 2}), anyOf("bucket")),
-		with(rule("always", limits(sliding(3)), anyOf("always")), func(r *rules.Rule) { r.Always = true }),
+		with(rule("always", limits(sliding(3)), anyOf("always")), func(r *rules.Rule) { r.Charge.Always = true }),
 		rule("watched", rules.Terms{Limits: limits(sliding(1)).Limits, Observe: 0.5}, anyOf("watched"), anyOf("api_key")),
 		with(rule("replaces", limits(sliding(2)), anyOf("replaces")), func(r *rules.Rule) { r.Replaces = []string{"once", "bucket"} }),
-		with(rule("unlimited", rules.Terms{Unlimited: true}, anyOf("unlimited")), func(r *rules.Rule) { r.OnStoreError = rules.StoreErrorDeny }),
-		with(rule("counter", limits(window.Limit{Hits: 3, Window: time.Minute, Policy: window.SlidingCounter}), anyOf("counter")), func(r *rules.Rule) { r.Factor, r.Detailed, r.RetryJitter = 2, true, 0.5 }),
+		with(rule("unlimited", rules.Terms{Unlimited: true}, anyOf("unlimited")), func(r *rules.Rule) { r.Storage.OnError = rules.StoreErrorDeny }),
+		with(rule("counter", limits(window.Limit{Hits: 3, Window: time.Minute, Policy: window.SlidingCounter}), anyOf("counter")), func(r *rules.Rule) { r.Charge.Factor, r.Metric.Detailed, r.Answer.RetryJitter = 2, true, 0.5 }),
 	} {
 		r.Domain = "edge"
 		if err := rs.Add(r); err != nil {

@@ -76,7 +76,7 @@ func newFlight(t *testing.T, change func(*Options)) *flight {
 		rule("budget", per(100, time.Hour), anyOf("budget")),
 		rule("rate", per(10, time.Hour), anyOf("rate")),
 	} {
-		r.Domain, r.AllowedOnly = "edge", true
+		r.Domain, r.Charge.AllowedOnly = "edge", true
 		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func (f *flight) withRules(rs *rules.Rules, all ...rules.Rule) {
 		if r.Domain == "" {
 			r.Domain = "edge"
 		}
-		r.AllowedOnly = true
+		r.Charge.AllowedOnly = true
 		if err := rs.Add(r); err != nil {
 			f.t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func TestUsageReports(t *testing.T) {
 	const hour = time.Hour
 	var (
 		reference = (*rules.Rules).ReportUsage
-		allowed   = func(r *rules.Rule) { r.AllowedOnly = true }
+		allowed   = func(r *rules.Rule) { r.Charge.AllowedOnly = true }
 		l21       = rule("a", per(21, hour), anyOf("a"))
 		l10       = rule("a", per(10, hour), anyOf("a"))
 		l2        = rule("a", per(2, hour), anyOf("a"))
@@ -97,7 +97,7 @@ func TestUsageReports(t *testing.T) {
 			{spend("a=x", 20), "OVER over:9 by a, never"},
 			{spend("a=x", 1), "OK ok:8 by a"},
 		}},
-		{"a denied cost of 1 is free, whatever the factor", reference, []rules.Rule{l2, with(two, func(r *rules.Rule) { r.Factor = 3 })}, []ask{
+		{"a denied cost of 1 is free, whatever the factor", reference, []rules.Rule{l2, with(two, func(r *rules.Rule) { r.Charge.Factor = 3 })}, []ask{
 			{spend("a=x", 1), "OK ok:1 by a"},
 			{spend("a=x", 1), "OK ok:0 by a"},
 			{spend("a=x", 1), "OVER over:0 by a in 1h0m0s"},
@@ -208,7 +208,7 @@ func TestAdviceAboutCharge(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	rs := rules.NewRules(rules.Identity{Secrets: secrets})
 	for name, change := range map[string]func(*rules.Rule){
-		"a": nil, "b": nil, "always": func(r *rules.Rule) { r.Always = true }, "allowed": func(r *rules.Rule) { r.AllowedOnly = true },
+		"a": nil, "b": nil, "always": func(r *rules.Rule) { r.Charge.Always = true }, "allowed": func(r *rules.Rule) { r.Charge.AllowedOnly = true },
 	} {
 		r := with(rule(name, per(2, time.Minute), anyOf(name)), func(r *rules.Rule) { r.Domain = "edge" })
 		if change != nil {
@@ -242,7 +242,7 @@ func TestOverdraftIsOneLimit(t *testing.T) {
 		for _, cost := range []uint64{math.MaxUint64, math.MaxUint32, 3 * l.Hits, l.Hits + 1, l.Hits/2 + 1} {
 			now := time.Hour
 			r := rule("a", rules.Terms{Limits: []rules.Limit{l}}, anyOf("a"))
-			r.Always = true
+			r.Charge.Always = true
 			d, got := newModes(t, nil, &now, r)
 			for range 6 {
 				decide(t, d, spend("a=x", cost))
@@ -268,7 +268,7 @@ func TestReportsWithoutStore(t *testing.T) {
 	rs := rules.NewRules(rules.Identity{Secrets: secrets})
 	rs.ReportUsage()
 	for name, choice := range map[string]rules.OnStoreError{"local": rules.StoreErrorLocal, "allow": rules.StoreErrorAllow, "deny": rules.StoreErrorDeny} {
-		if err := rs.Add(with(rule(name, per(2, time.Minute), anyOf(name)), func(r *rules.Rule) { r.Domain, r.OnStoreError = "edge", choice })); err != nil {
+		if err := rs.Add(with(rule(name, per(2, time.Minute), anyOf(name)), func(r *rules.Rule) { r.Domain, r.Storage.OnError = "edge", choice })); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 func TestForget(t *testing.T) {
 	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: directory(t)})
 	for _, r := range []rules.Rule{
-		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key"), anyOf("route")}, Name: "both", Terms: per(5, time.Minute), Detailed: true, OnStoreError: rules.StoreErrorLocal},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key"), anyOf("route")}, Name: "both", Terms: per(5, time.Minute), Metric: rules.Metric{Detailed: true}, Storage: rules.Storage{OnError: rules.StoreErrorLocal}},
 		{Domain: "edge", Path: []descriptors.Node{anyOf("route")}, Name: "per-route", Terms: per(5, time.Minute)},
 	} {
 		if err := rs.Add(r); err != nil {

@@ -101,10 +101,10 @@ func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *dec
 	switch {
 	case m.Rule == nil:
 		how = "no rule matches the other entries"
-	case m.Rule.Once.Entry != "":
-		how = m.Rule.Once.String()
+	case m.Rule.Charge.Once.Entry != "":
+		how = m.Rule.Charge.Once.String()
 	}
-	e.addf("  %s=*** names the attempt, and not the log: %s", dom.Once.Once.Entry, how)
+	e.addf("  %s=*** names the attempt, and not the log: %s", dom.Once.Charge.Once.Entry, how)
 }
 
 func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRedis func(window.LogID) string) {
@@ -113,7 +113,7 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRe
 		e.explainPolicy(s)
 	}
 	if s.Rule.Store() != window.Region {
-		e.addf("    counted in the scope %s", s.Rule.Scope)
+		e.addf("    counted in the scope %s", s.Rule.Storage.Scope)
 	}
 	unlimited := s.Limit.Hits == window.MaxHits
 	if s.Limit.Precision > 0 && !unlimited {
@@ -144,7 +144,7 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRe
 	if s.Cost == 0 && s.Rule.ChargeUnsaid() && s.Mode != window.Refund {
 		e.addf("    a cost of 0 asks and charges nothing; if usage is reported after the response, the rule needs charge: always")
 	}
-	if share := s.Rule.RetryJitter; share > 0 && s.MayDeny() {
+	if share := s.Rule.Answer.RetryJitter; share > 0 && s.MayDeny() {
 		e.addf("    retry_jitter %.4g%%: a caller who must wait is asked to wait longer by up to this share, and this caller by %.2g%%", 100*share, 100*s.Jitter)
 	}
 }

@@ -129,7 +129,7 @@ type observing struct{ only, not map[string]int }
 // observeNotes says for how many subjects of the tiers file the rule only observes, or does not,
 // by their overrides.
 func observeNotes(r *rules.Rule, overrides observing) (notes []string) {
-	if r.Always {
+	if r.Charge.Always {
 		return nil // observe has no effect
 	}
 	say := func(n int, what string) {
@@ -151,8 +151,8 @@ func reviewRule(rs *rules.Rules, r *rules.Rule, levels siblings, overrides obser
 	review.Unreachable, review.Notes = levels.judge(r)
 	var count counting
 	add := func(tierName string, t *rules.Terms) {
-		review.Terms = append(review.Terms, reviewTerms(tierName, t, r.Always))
-		if note := tooCostly(r.Factor, tierName, t); note != "" {
+		review.Terms = append(review.Terms, reviewTerms(tierName, t, r.Charge.Always))
+		if note := tooCostly(r.Charge.Factor, tierName, t); note != "" {
 			review.Notes = append(review.Notes, note)
 		}
 		count.add(t)
@@ -174,7 +174,7 @@ func reviewRule(rs *rules.Rules, r *rules.Rule, levels siblings, overrides obser
 		}
 	}
 	review.Notes = append(review.Notes, count.notes()...)
-	if r.Once.Entry != "" {
+	if r.Charge.Once.Entry != "" {
 		review.Notes = append(review.Notes, "charge_once: a caller can save up the free retries of all requests that the limit admits, and send them at once; the store keeps an idempotency record of each, of about 200 bytes")
 	}
 	review.Notes = append(review.Notes, observeNotes(r, overrides)...)

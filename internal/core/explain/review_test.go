@@ -36,19 +36,19 @@ func TestReview(t *testing.T) {
 		rule("useless short", limits(perSecond(2), perMinute(2)), anyOf("y")),
 		rule("both count", limits(perSecond(2), perMinute(119)), anyOf("z")),
 		rule("both none", limits(perSecond(0), perMinute(0)), anyOf("zz")),
-		with(rule("debt", limits(perSecond(2), perMinute(120)), anyOf("d")), func(r *rules.Rule) { r.Always = true }),
+		with(rule("debt", limits(perSecond(2), perMinute(120)), anyOf("d")), func(r *rules.Rule) { r.Charge.Always = true }),
 		rule("coarse", rules.Terms{Limits: []rules.Limit{{Limit: perSecond(2)}, {Limit: perMinute(120), Precision: time.Second}}}, anyOf("co")),
 		rule("leased", rules.Terms{Limits: []rules.Limit{{Limit: perSecond(200), Lease: window.Lease{Length: 50 * time.Millisecond, Hits: 10}}}}, anyOf("le")),
-		with(rule("later", limits(perSecond(2)), anyOf("la")), func(r *rules.Rule) { r.OnStoreError = rules.StoreErrorDeny }),
+		with(rule("later", limits(perSecond(2)), anyOf("la")), func(r *rules.Rule) { r.Storage.OnError = rules.StoreErrorDeny }),
 		rule("week", limits(window.Limit{Hits: 5, Window: 7 * 24 * time.Hour}), anyOf("w")),
 		with(rule("traits", limits(perSecond(2)), anyOf("t")), func(r *rules.Rule) {
-			r.Quota, r.Factor, r.Replaces, r.OnStoreError = true, 3, []string{"a"}, rules.StoreErrorAllow
+			r.Quota, r.Charge.Factor, r.Replaces, r.Storage.OnError = true, 3, []string{"a"}, rules.StoreErrorAllow
 		}),
 		with(rule("costly", limits(perSecond(10), perMinute(20)), anyOf("ex")), func(r *rules.Rule) {
-			r.Factor = 11
+			r.Charge.Factor = 11
 			r.ByTier = map[string]rules.Terms{"starter": limits(perSecond(11))}
 		}),
-		with(rule("watched", rules.Terms{Limits: limits(perSecond(10)).Limits, Observe: 1}, anyOf("ob")), func(r *rules.Rule) { r.Factor = 11 }),
+		with(rule("watched", rules.Terms{Limits: limits(perSecond(10)).Limits, Observe: 1}, anyOf("ob")), func(r *rules.Rule) { r.Charge.Factor = 11 }),
 		rules.Rule{Name: "tiers", Path: []descriptors.Node{anyOf("api_key")}, Terms: limits(perMinute(1_000_000)), ByTier: map[string]rules.Terms{"starter": {Unlimited: true, Observe: 0.5}}},
 	)
 	review := NewReview(rs)

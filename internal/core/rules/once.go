@@ -37,7 +37,7 @@ func (o ChargeOnce) String() string {
 
 // checkOnce refuses an entry of a ChargeOnce that also says who or what is limited.
 func (rs *Rules) checkOnce(r *Rule) error {
-	switch entry := r.Once.Entry; {
+	switch entry := r.Charge.Once.Entry; {
 	case entry == "":
 	case r.uses(entry):
 		return fmt.Errorf("the entry %s of charge_once also says which log is charged: send the idempotency key in another entry", entry)
@@ -51,7 +51,7 @@ func (rs *Rules) checkOnce(r *Rule) error {
 // no rule of the domain charges once.
 func (rs *Rules) AttemptEntry(domain string) string {
 	if dom := rs.Domain(domain); dom != nil && dom.Once != nil {
-		return dom.Once.Once.Entry
+		return dom.Once.Charge.Once.Entry
 	}
 	return ""
 }
@@ -65,17 +65,17 @@ func (r *Rule) uses(key string) bool {
 // rules came first.
 func (dom *Domain) takeOnce(r *Rule, others []*Rule) error {
 	if of := dom.Once; of != nil {
-		if entry := of.Once.Entry; r.uses(entry) {
+		if entry := of.Charge.Once.Entry; r.uses(entry) {
 			return fmt.Errorf("the entry %s has the idempotency keys of charge_once of the rule %s, so no rule of the domain can use it: rename one of the two", entry, of.is.label)
 		}
 		return nil
 	}
-	if r.Once.Entry == "" {
+	if r.Charge.Once.Entry == "" {
 		return nil
 	}
 	for _, other := range others {
-		if other.Domain == r.Domain && other.uses(r.Once.Entry) {
-			return fmt.Errorf("charge_once takes the entry %s, and the rule %s uses it too: rename one of the two", r.Once.Entry, other.is.label)
+		if other.Domain == r.Domain && other.uses(r.Charge.Once.Entry) {
+			return fmt.Errorf("charge_once takes the entry %s, and the rule %s uses it too: rename one of the two", r.Charge.Once.Entry, other.is.label)
 		}
 	}
 	dom.Once = r
@@ -90,7 +90,7 @@ func (dom *Domain) CountAttempts(entries descriptors.Descriptor) int {
 	}
 	n := 0
 	for i := range entries {
-		if entries[i].Key != dom.Once.Once.Entry {
+		if entries[i].Key != dom.Once.Charge.Once.Entry {
 			entries[n], entries[i] = entries[i], entries[n]
 			n++
 		}

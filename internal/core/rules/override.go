@@ -166,7 +166,7 @@ func (rs *Rules) observeNote(r *Rule, terms *Terms, o *tier.Override) string {
 	switch {
 	case o.Observe == tier.ObserveByRule:
 		return ""
-	case r.Always:
+	case r.Charge.Always:
 		return "a rule with charge always cannot be observed only: rls ignores observe"
 	case !o.Limited() && len(terms.Limits) == 0:
 		return "the rule does not limit this tier: observe has no effect"

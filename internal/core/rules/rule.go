@@ -10,14 +10,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Denial is a rule's own body of a denial. The zero value is the service's problem
-// document.
-type Denial struct {
-	// Body replaces the problem document, with ContentType. The readers of rules have checked both.
-	Body        string
-	ContentType string
-}
-
 // A Rule limits the descriptors that end on its path. The exported fields come from a
 // rules file. A rule is immutable after [Rules.Add].
 type Rule struct {
@@ -40,39 +32,14 @@ type Rule struct {
 	Share []bool
 	// Quota makes the rule one of several alternatives: at least one of the quota rules
 	// that a request matches must have room. A quota rule has one limit.
-	Quota bool
-	// Always records the cost even over the limit and even if the request is denied: a
-	// usage update.
-	Always bool
-	// AllowedOnly says that the file has "charge: allowed", which is the default but for
-	// [Rules.ReportUsage].
-	AllowedOnly bool
-	// Factor multiplies the cost of every request. Zero means 1.
-	Factor uint64
-	// Once makes requests with one idempotency key charge once.
-	Once ChargeOnce
+	Quota  bool
+	Charge Charge
 	// Replaces are names of rules, as the file writes them, that do not apply if this
 	// rule matches in the same request.
 	Replaces []string
-	// Scope is the name of the store in which the limits count; see [Rules.SetScopes]. Empty: that
-	// of the region.
-	Scope string
-	// Priority says whether the store decides requests of the rule before others that wait.
-	Priority window.Priority
-	// OnStoreError is the rule's own choice. [Rule.StoreError] returns the one that
-	// applies.
-	OnStoreError OnStoreError
-	// RetryJitter is the largest share, from 0 to 1, by which clients are asked to wait
-	// longer than they must; see decide.LimitStatus.RetryAfter.
-	RetryJitter float64
-	Denial      Denial
-	// Metadata is returned as dynamic metadata for descriptors that have room:
-	// nil, booleans, float64, strings, []any and map[string]any.
-	Metadata map[string]any
-	// Detailed gives each value of each entry its own series (detailed_metric).
-	// ValueInMetric does so for the levels that it marks (value_to_metric).
-	Detailed      bool
-	ValueInMetric []bool
+	Storage  Storage
+	Answer   Answer
+	Metric   Metric
 
 	is derived
 }
@@ -93,7 +60,74 @@ type derived struct {
 	byTier      map[string]*Terms
 	reports     bool // Rules.ReportUsage, if the file does not say how the rule charges
 	unsaid      bool // see Rule.ChargeUnsaid
-	seriesByKey bool // Detailed or ValueInMetric
+	seriesByKey bool // Rule.SeriesByValue
+}
+
+// Charge says how much a request is charged, and when. The zero value charges the cost of each
+// request that is allowed; see also [Rules.ReportUsage].
+type Charge struct {
+	// Always records the cost even over the limit and even if the request is denied: a
+	// usage update.
+	Always bool
+	// AllowedOnly says that the file has "charge: allowed", which is the default but for
+	// [Rules.ReportUsage].
+	AllowedOnly bool
+	// Factor multiplies the cost of every request. Zero means 1.
+	Factor uint64
+	// Once makes requests with one idempotency key charge once.
+	Once ChargeOnce
+}
+
+// Cost returns the cost of a request times Factor. If that overflows, it returns the largest
+// number.
+func (c *Charge) Cost(cost uint64) uint64 {
+	if c.Factor <= 1 {
+		return cost
+	}
+	high, low := bits.Mul64(cost, c.Factor)
+	if high != 0 {
+		return math.MaxUint64
+	}
+	return low
+}
+
+// Storage says which store has the logs, and what happens if it is slow or cannot decide. The zero
+// value is the store of the region with the defaults.
+type Storage struct {
+	// Scope is the name of the store in which the limits count; see [Rules.SetScopes]. Empty: that
+	// of the region.
+	Scope string
+	// Priority says whether the store decides requests of the rule before others that wait.
+	Priority window.Priority
+	// OnError is the rule's own choice. [Rule.StoreError] returns the one that applies.
+	OnError OnStoreError
+}
+
+// Answer is what the rule changes in answers. The zero value changes nothing.
+type Answer struct {
+	Denial Denial
+	// RetryJitter is the largest share, from 0 to 1, by which clients are asked to wait
+	// longer than they must; see decide.LimitStatus.RetryAfter.
+	RetryJitter float64
+	// Metadata is returned as dynamic metadata for descriptors that have room:
+	// nil, booleans, float64, strings, []any and map[string]any.
+	Metadata map[string]any
+}
+
+// Denial is a rule's own body of a denial. The zero value is the service's problem
+// document.
+type Denial struct {
+	// Body replaces the problem document, with ContentType. The readers of rules have checked both.
+	Body        string
+	ContentType string
+}
+
+// Metric says which values of requests have series of their own. The zero value: none.
+type Metric struct {
+	// Detailed gives each value of each entry its own series (detailed_metric).
+	Detailed bool
+	// Values does so for the levels of Path that it marks (value_to_metric).
+	Values []bool
 }
 
 // A Part is one entry of a rule's path whose value is part of the names of its logs.
@@ -121,7 +155,7 @@ func (r *Rule) Alternative() bool { return r.Quota || r.is.owner != nil && r.is.
 
 // ShowsValue reports whether metrics show the value of a request at a level of Path.
 func (r *Rule) ShowsValue(level int) bool {
-	return level < len(r.ValueInMetric) && r.ValueInMetric[level]
+	return level < len(r.Metric.Values) && r.Metric.Values[level]
 }
 
 // GivenName returns the name that the rules file gives the rule, as written. It is empty if
@@ -166,8 +200,7 @@ func (r *Rule) RecordsDenied() bool { return r.is.reports }
 // and report usage.
 func (r *Rule) ChargeUnsaid() bool { return r.is.unsaid }
 
-// SeriesByValue reports whether a metric has a series for values of requests: Detailed or
-// ValueInMetric.
+// SeriesByValue reports whether a metric has a series for values of requests; see [Metric].
 func (r *Rule) SeriesByValue() bool { return r.is.seriesByKey }
 
 // TermsOf returns the terms of a tier. They must not be changed.
@@ -181,19 +214,6 @@ func (r *Rule) TermsOf(tierName string) *Terms {
 // StoreError returns the choice for the rule's requests while the store cannot decide:
 // the rule's own, or else the default of its generation.
 func (r *Rule) StoreError() OnStoreError { return r.is.storeError }
-
-// Cost returns the cost of a request times the rule's factor. If that overflows, it
-// returns the largest number.
-func (r *Rule) Cost(cost uint64) uint64 {
-	if r.Factor <= 1 {
-		return cost
-	}
-	high, low := bits.Mul64(cost, r.Factor)
-	if high != 0 {
-		return math.MaxUint64
-	}
-	return low
-}
 
 // SubjectLevel returns the level of Path whose entry names the subject; see [Rule.Subject]. It
 // returns -1 if the path has none. It may be called before [Rules.Add].

@@ -193,8 +193,8 @@ func (rs *Rules) Add(r Rule) error {
 	for _, n := range r.Path {
 		rs.named[n.Key] = true
 	}
-	rs.named[r.Subject], rs.named[r.Once.Entry] = true, true
-	rs.jitters = rs.jitters || r.RetryJitter > 0
+	rs.named[r.Subject], rs.named[r.Charge.Once.Entry] = true, true
+	rs.jitters = rs.jitters || r.Answer.RetryJitter > 0
 	dom.Replaces, dom.MayDeny = dom.Replaces || len(r.Replaces) > 0, dom.MayDeny || r.closed()
 	r.is.number, rs.byID[r.is.id] = len(rs.rules), &r
 	rs.rules = append(rs.rules, &r)
@@ -205,14 +205,14 @@ func (rs *Rules) Add(r Rule) error {
 // the limits.
 func (r *Rule) derive(rs *Rules) error {
 	secrets := rs.who.Secrets
-	r.is = derived{owner: rs, given: r.Name, shown: r.Name, storeError: cmp.Or(r.OnStoreError, rs.all.storeError)}
-	if r.Scope != "" {
-		in := slices.Index(rs.scopes, r.Scope)
+	r.is = derived{owner: rs, given: r.Name, shown: r.Name, storeError: cmp.Or(r.Storage.OnError, rs.all.storeError)}
+	if r.Storage.Scope != "" {
+		in := slices.Index(rs.scopes, r.Storage.Scope)
 		if in < 0 {
-			return fmt.Errorf("unknown scope %q, expected one of %q", r.Scope, rs.scopes)
+			return fmt.Errorf("unknown scope %q, expected one of %q", r.Storage.Scope, rs.scopes)
 		}
 		if r.is.scope = window.Scope(in); r.is.scope == window.Region {
-			r.Scope = ""
+			r.Storage.Scope = ""
 		}
 	}
 	r.Path = slices.Clone(r.Path)
@@ -241,11 +241,11 @@ func (r *Rule) derive(rs *Rules) error {
 	if r.is.subject = r.SubjectLevel(secrets); r.is.subject >= 0 {
 		r.Subject = r.Path[r.is.subject].Key
 	}
-	if !r.Always && !r.AllowedOnly && r.Once.Entry == "" {
+	if !r.Charge.Always && !r.Charge.AllowedOnly && r.Charge.Once.Entry == "" {
 		r.is.reports = rs.all.reports
 		r.is.unsaid = !r.is.reports && !r.Terms.inFlight()
 	}
-	r.is.seriesByKey = r.Detailed || slices.Contains(r.ValueInMetric, true)
+	r.is.seriesByKey = r.Metric.Detailed || slices.Contains(r.Metric.Values, true)
 	return nil
 }
 

@@ -142,7 +142,7 @@ func (s *LimitStatus) Wait() time.Duration {
 	}
 }
 
-// RetryAfter returns the wait that answers give to clients: Wait, and with [rules.Rule.RetryJitter] a
+// RetryAfter returns the wait that answers give to clients: Wait, and with [rules.Answer.RetryJitter] a
 // longer one for a client that has to wait. Operators, and Envoy in duration_until_reset, get Wait.
 func (s *LimitStatus) RetryAfter() time.Duration {
 	wait := s.Wait()

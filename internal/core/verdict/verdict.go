@@ -126,7 +126,7 @@ func (v *Verdict) MetadataUnless(over func(*LimitStatus) bool) map[string]any {
 	var merged map[string]any
 	for i := range v.Matches {
 		m := &v.Matches[i]
-		if m.Rule == nil || m.Rule.Metadata == nil || m.Unlimited || m.ReplacedBy != nil || m.Overridden {
+		if m.Rule == nil || m.Rule.Answer.Metadata == nil || m.Unlimited || m.ReplacedBy != nil || m.Overridden {
 			continue
 		}
 		if at := v.Strictest[i]; at >= 0 && over(&v.Limits[at]) {
@@ -135,7 +135,7 @@ func (v *Verdict) MetadataUnless(over func(*LimitStatus) bool) map[string]any {
 		if merged == nil {
 			merged = make(map[string]any)
 		}
-		merge(merged, m.Rule.Metadata)
+		merge(merged, m.Rule.Answer.Metadata)
 	}
 	return merged
 }

@@ -441,7 +441,7 @@ func TestAppendDenial(t *testing.T) {
 		{"a type without a body", rules.Denial{ContentType: "text/html"}, ContentTypeProblem, problem(`"Too Many Requests"`)},
 	} {
 		s := denied
-		s.Rule = &rules.Rule{Name: "per-key", Denial: tt.denial}
+		s.Rule = &rules.Rule{Name: "per-key", Answer: rules.Answer{Denial: tt.denial}}
 		v := verdictOf(s)
 		if got := DenialType(v); got != tt.contentType {
 			t.Errorf("%s: content type %q, want %q", tt.name, got, tt.contentType)
@@ -464,7 +464,7 @@ func TestUndecidedDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
 	s.DecidedBy = verdict.ByRuleDeny
 	// The rule's own body describes an exceeded limit.
-	s.Rule.Denial = rules.Denial{Body: "You have used it up.", ContentType: "text/html"}
+	s.Rule.Answer.Denial = rules.Denial{Body: "You have used it up.", ContentType: "text/html"}
 	v := verdictOf(s)
 	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
 	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unusedClock)); diff != "" {

@@ -36,7 +36,7 @@ const detailBeyond = "The request is too large for its limits to be checked."
 // DenialType returns the content type of the body that [AppendDenial] writes.
 func DenialType(v *decide.Verdict) string {
 	if HasRuleBody(v) {
-		return v.Limits[v.Decisive].Rule.Denial.ContentType
+		return v.Limits[v.Decisive].Rule.Answer.Denial.ContentType
 	}
 	return ContentTypeProblem
 }
@@ -49,7 +49,7 @@ func AppendDenial(dst []byte, v *decide.Verdict) []byte {
 	}
 	s := &v.Limits[v.Decisive]
 	if hasBody(s) {
-		return append(dst, s.Rule.Denial.Body...)
+		return append(dst, s.Rule.Answer.Denial.Body...)
 	}
 	return appendProblem(dst, s)
 }
@@ -59,7 +59,9 @@ func HasRuleBody(v *decide.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.
 
 // hasBody reports whether the rule's own body is used. If the limit could not be checked,
 // it is not, because it describes an exceeded limit.
-func hasBody(s *decide.LimitStatus) bool { return s.Rule.Denial.Body != "" && !s.DeniedUndecided() }
+func hasBody(s *decide.LimitStatus) bool {
+	return s.Rule.Answer.Denial.Body != "" && !s.DeniedUndecided()
+}
 
 // appendProblem appends a problem document (RFC 9457). No string needs escapes: each is a constant, a number or a name that rules.ValidName accepts.
 func appendProblem(dst []byte, s *decide.LimitStatus) []byte {

@@ -113,17 +113,17 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		{Domain: "edge", Name: "per-address", Path: []descriptors.Node{{Key: "remote_address", AnyValue: true}}, Terms: limit(2, time.Minute)},
 		{
 			Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(1, time.Minute),
-			Denial: rules.Denial{Body: "<p>Slow down.", ContentType: "text/html"},
+			Answer: rules.Answer{Denial: rules.Denial{Body: "<p>Slow down.", ContentType: "text/html"}},
 		},
 		{
 			Domain: "once", Name: "orders", Path: []descriptors.Node{{Key: "user", AnyValue: true}}, Terms: limit(1, time.Minute),
-			Once: rules.ChargeOnce{Entry: "idem", For: time.Minute, Retries: 1},
+			Charge: rules.Charge{Once: rules.ChargeOnce{Entry: "idem", For: time.Minute, Retries: 1}},
 		},
 		{Domain: "once", Name: "search", Path: []descriptors.Node{{Key: "search", AnyValue: true}}, Terms: limit(1, time.Minute)},
 		{Domain: "flight", Name: "backend", Path: []descriptors.Node{{Key: "in_flight", AnyValue: true}}, Terms: rules.Terms{
 			Limits: []rules.Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}},
 		}},
-		{Domain: "blind", Name: "blind", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, Terms: limit(2, time.Minute), OnStoreError: rules.StoreErrorDeny},
+		{Domain: "blind", Name: "blind", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, Terms: limit(2, time.Minute), Storage: rules.Storage{OnError: rules.StoreErrorDeny}},
 	} {
 		if err := rs.Add(r); err != nil {
 			t.Fatal(err)

@@ -211,7 +211,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	observed := limited("watched", 100, time.Minute, denied)
 	observed.Enforcement = verdict.Observed
 	own := limited("own", 5, time.Minute, denied)
-	own.Rule.Denial = rules.Denial{Body: strings.Repeat("é", 20_000), ContentType: "text/html"}
+	own.Rule.Answer.Denial = rules.Denial{Body: strings.Repeat("é", 20_000), ContentType: "text/html"}
 	for name, tt := range map[string]struct {
 		limits []decide.LimitStatus
 		change func(*decide.Verdict)
@@ -255,7 +255,9 @@ func verdictOf(limits ...decide.LimitStatus) *decide.Verdict {
 	return v
 }
 
-func ruleWith(metadata map[string]any) *rules.Rule { return &rules.Rule{Metadata: metadata} }
+func ruleWith(metadata map[string]any) *rules.Rule {
+	return &rules.Rule{Answer: rules.Answer{Metadata: metadata}}
+}
 
 // everyKind is metadata with values of every kind, including empty values.
 var everyKind = map[string]any{
@@ -334,10 +336,10 @@ func FuzzAnswer(f *testing.F) {
 			s.Enforcement = verdict.Observed
 		}
 		if flag(3) {
-			s.Rule.Metadata = map[string]any{name: value, value: map[string]any{rule: []any{subject, nil, flag(0)}, subject: float64(remaining)}}
+			s.Rule.Answer.Metadata = map[string]any{name: value, value: map[string]any{rule: []any{subject, nil, flag(0)}, subject: float64(remaining)}}
 		}
 		if flag(4) {
-			s.Rule.Denial = rules.Denial{Body: value, ContentType: name}
+			s.Rule.Answer.Denial = rules.Denial{Body: value, ContentType: name}
 		}
 		v := &decide.Verdict{
 			Allowed: flag(0) || flag(2), Degraded: flag(5), Decisive: 0, Shadowed: -1,

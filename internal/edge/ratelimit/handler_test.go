@@ -163,9 +163,9 @@ func FuzzShouldRateLimit(f *testing.F) {
 	// The rules are of every kind. Their keys are short, so that the fuzzer finds them.
 	kinds := setup{echo: true, styles: []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimitEpoch}, rules: []rules.Rule{
 		perMinute("api_key", 3, func(r *rules.Rule) { r.ByTier = map[string]rules.Terms{"pro": {Unlimited: true}} }),
-		perMinute("route", 2, quota, func(r *rules.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
+		perMinute("route", 2, quota, func(r *rules.Rule) { r.Answer.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
 		perMinute("a", 1, quota), perMinute("b", 1, watched), perMinute("c", 1, always), perMinute("d", 1, unlimited),
-		perMinute("e", 0, func(r *rules.Rule) { r.Denial = rules.Denial{Body: "no", ContentType: "text/x"} }),
+		perMinute("e", 0, func(r *rules.Rule) { r.Answer.Denial = rules.Denial{Body: "no", ContentType: "text/x"} }),
 		perMinute("f", 1, func(r *rules.Rule) { r.Replaces = []string{"a"} }),
 		perMinute("remote_address", 1),
 	}}

@@ -139,7 +139,7 @@ func perMinute(name string, hits uint64, change ...func(*rules.Rule)) rules.Rule
 func quota(r *rules.Rule)     { r.Quota = true }
 func watched(r *rules.Rule)   { r.Terms.Observe = 1 }
 func unlimited(r *rules.Rule) { r.Terms = rules.Terms{Unlimited: true} }
-func always(r *rules.Rule)    { r.Always = true }
+func always(r *rules.Rule)    { r.Charge.Always = true }
 
 // descriptor returns a descriptor with entries key=value, after all changes.
 func descriptor(pairs string, change ...func(*ratelimitcommonv3.RateLimitDescriptor)) *ratelimitcommonv3.RateLimitDescriptor {
@@ -233,10 +233,10 @@ func TestProtocol(t *testing.T) {
 	const minute = typev3.RateLimitUnit_MINUTE
 	gone := adaptertest.FailingStore{Err: errors.New("gone")}
 	onError := func(choice rules.OnStoreError) func(*rules.Rule) {
-		return func(r *rules.Rule) { r.OnStoreError = choice }
+		return func(r *rules.Rule) { r.Storage.OnError = choice }
 	}
 	says := func(metadata map[string]any) func(*rules.Rule) {
-		return func(r *rules.Rule) { r.Metadata = metadata }
+		return func(r *rules.Rule) { r.Answer.Metadata = metadata }
 	}
 	type step struct {
 		at   time.Duration
@@ -438,9 +438,9 @@ x-ratelimit-reset: 60
 		}, nil},
 		{"words of the rule that denies", setup{styles: []string{}, rules: []rules.Rule{
 			perMinute("a", 0, func(r *rules.Rule) {
-				r.Denial = rules.Denial{Body: "No more, é.\n", ContentType: "text/plain; charset=utf-8"}
+				r.Answer.Denial = rules.Denial{Body: "No more, é.\n", ContentType: "text/plain; charset=utf-8"}
 			}),
-			perMinute("b", 9, func(r *rules.Rule) { r.Denial = rules.Denial{Body: "b", ContentType: "text/b"} }),
+			perMinute("b", 9, func(r *rules.Rule) { r.Answer.Denial = rules.Denial{Body: "b", ContentType: "text/b"} }),
 		}}, []step{
 			{0, ask(descriptor("b=x"), descriptor("a=x")), `OVER_LIMIT [OK b 9/MINUTE left 9 reset 0] [OVER_LIMIT a 0/MINUTE left 0 reset 0]
 text/plain; charset=utf-8: No more, é.
@@ -532,9 +532,9 @@ func httpText(err error) string {
 // history.
 func TestJSONIsTheSame(t *testing.T) {
 	s := setup{echo: true, rules: []rules.Rule{
-		perMinute("a", 2, quota, func(r *rules.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
+		perMinute("a", 2, quota, func(r *rules.Rule) { r.Answer.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
 		perMinute("w", 1, watched), perMinute("u", 1, unlimited),
-		perMinute("d", 0, func(r *rules.Rule) { r.Denial = rules.Denial{Body: "no", ContentType: "text/x"} }),
+		perMinute("d", 0, func(r *rules.Rule) { r.Answer.Denial = rules.Denial{Body: "no", ContentType: "text/x"} }),
 	}}
 	direct, _ := s.serve(t)
 	overHTTP, meters := s.serve(t)

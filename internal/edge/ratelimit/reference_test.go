@@ -33,12 +33,12 @@ func TestAnswersOfReference(t *testing.T) {
 	shadow := rule("", "shadow", 1, time.Minute)
 	shadow.Terms.Observe = 1
 	own := rule("own", "own", 1, time.Minute)
-	own.Denial = rules.Denial{Body: "slow down", ContentType: "text/plain"}
+	own.Answer.Denial = rules.Denial{Body: "slow down", ContentType: "text/plain"}
 	free := rules.Rule{Name: "free", Path: []descriptors.Node{{Key: "free", AnyValue: true}}, Terms: rules.Terms{Unlimited: true}}
 	over := rule("", "over", 1, time.Hour)
 	over.Replaces = []string{"free"}
 	withMetadata := rule("", "told", 2, 24*time.Hour)
-	withMetadata.Metadata = map[string]any{"backend": "a"}
+	withMetadata.Answer.Metadata = map[string]any{"backend": "a"}
 	rs := []rules.Rule{
 		rule("", "plain", 3, time.Minute), rule("A \"name\"/1", "named", 3, 7*24*time.Hour), rule("two\nlines", "lines", 3, time.Second),
 		shadow, own, free, over, withMetadata,

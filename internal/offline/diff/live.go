@@ -110,7 +110,7 @@ func (l *live) caller(logs []insight.LimitUsage) {
 	s, known := l.subject(one)
 	limits := sampleOf(l.new.Rules, rule, s)
 	old := l.old.Rules.Rule(rule.ID())
-	changed := old == nil || max(old.Factor, 1) != max(rule.Factor, 1) || old.TermsOf(one.Tier).Observe != rule.TermsOf(one.Tier).Observe
+	changed := old == nil || max(old.Charge.Factor, 1) != max(rule.Charge.Factor, 1) || old.TermsOf(one.Tier).Observe != rule.TermsOf(one.Tier).Observe
 	for i := range limits {
 		limit := &limits[i]
 		if limit.Unlimited || limit.Limit.Hits == window.MaxHits {
@@ -138,7 +138,7 @@ func (l *live) caller(logs []insight.LimitUsage) {
 		case !known:
 			of.Unknown++
 		default:
-			of.add(&logs[at], limit, max(rule.Factor, 1))
+			of.add(&logs[at], limit, max(rule.Charge.Factor, 1))
 		}
 	}
 }

@@ -88,7 +88,7 @@ func randomMoveRule(rnd *rand.Rand) rules.Rule {
 		r.Share = nil
 	}
 	if rnd.IntN(8) == 0 {
-		r.Factor = 2
+		r.Charge.Factor = 2
 	}
 	if rnd.IntN(5) == 0 && slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == "api_key" }) {
 		r.ByTier = map[string]rules.Terms{"free": randomTerms(rnd), "pro": randomTerms(rnd)}
@@ -112,7 +112,7 @@ func changed(rnd *rand.Rand, all []rules.Rule) []rules.Rule {
 		case 2:
 			all[i].Terms = other.Terms
 		case 3:
-			all[i].Factor, all[i].Name = other.Factor, other.Name
+			all[i].Charge.Factor, all[i].Name = other.Charge.Factor, other.Name
 		default:
 			all = slices.Delete(all, i, i+1)
 		}

@@ -21,9 +21,7 @@ type pair struct {
 
 // A part compares one part of a rule, which is not one of its limits.
 type part struct {
-	// fields are the fields of [rules.Rule] that the part has.
-	fields []string
-	what   string
+	what string
 	// text describes the part of a rule. The part is the same if the texts are.
 	text func(*comparison, *rules.Rules, *rules.Rule) string
 	// verdict compares two rules whose part is different. Nil: [Neither].
@@ -32,42 +30,42 @@ type part struct {
 
 // parts are all parts of a rule except its limits.
 var parts = []part{
-	{fields: []string{"Name"}, what: "name", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return cmp.Or(r.GivenName(), r.Name) }},
-	{fields: []string{"Subject"}, what: "subject", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return r.Subject }, verdict: incomparable},
-	{fields: []string{"Share"}, what: "share_threshold", text: marked((*rules.Rule).Shares), verdict: func(before, after *rules.Rule) Verdict {
+	{what: "name", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return cmp.Or(r.GivenName(), r.Name) }},
+	{what: "subject", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return r.Subject }, verdict: incomparable},
+	{what: "share_threshold", text: marked((*rules.Rule).Shares), verdict: func(before, after *rules.Rule) Verdict {
 		return moreMarked(before, after, (*rules.Rule).Shares)
 	}},
-	{fields: []string{"Quota"}, what: "quota_mode", text: flag((*rules.Rule).Alternative), verdict: ordered(func(r *rules.Rule) int { return number(!r.Alternative()) })},
-	{fields: []string{"Always", "AllowedOnly"}, what: "charge", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return charges[chargeOf(r)] }, verdict: ordered(chargeOf)},
-	{fields: []string{"Factor"}, what: "cost", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return fmt.Sprint(max(r.Factor, 1)) }, verdict: func(before, after *rules.Rule) Verdict {
-		return rising(cmp.Compare(max(after.Factor, 1), max(before.Factor, 1)))
+	{what: "quota_mode", text: flag((*rules.Rule).Alternative), verdict: ordered(func(r *rules.Rule) int { return number(!r.Alternative()) })},
+	{what: "charge", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return charges[chargeOf(r)] }, verdict: ordered(chargeOf)},
+	{what: "cost", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return fmt.Sprint(max(r.Charge.Factor, 1)) }, verdict: func(before, after *rules.Rule) Verdict {
+		return rising(cmp.Compare(max(after.Charge.Factor, 1), max(before.Charge.Factor, 1)))
 	}},
-	{fields: []string{"Once"}, what: "charge_once", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return r.Once.String() }, verdict: chargeOnce},
-	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
-	{fields: []string{"Scope"}, what: scopePart, text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
+	{what: "charge_once", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return r.Charge.Once.String() }, verdict: chargeOnce},
+	{what: "replaces", text: (*comparison).replaces, verdict: incomparable},
+	{what: scopePart, text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 		return scopeOf(r)
 	}, verdict: otherScope},
-	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
-		return r.Priority.String()
+	{what: "priority", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
+		return r.Storage.Priority.String()
 	}, verdict: incomparable},
-	{fields: []string{"OnStoreError"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *rules.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
-	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
-		return fmt.Sprintf("%.4g%%", 100*r.RetryJitter)
+	{what: "on_store_error", text: onStoreError, verdict: ordered(func(r *rules.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
+	{what: "retry_jitter", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
+		return fmt.Sprintf("%.4g%%", 100*r.Answer.RetryJitter)
 	}},
-	{fields: []string{"Denial"}, what: "body", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
-		return asJSON(r.Denial, r.Denial == rules.Denial{})
+	{what: "body", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
+		return asJSON(r.Answer.Denial, r.Answer.Denial == rules.Denial{})
 	}},
-	{fields: []string{"Metadata"}, what: "metadata", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
-		return asJSON(r.Metadata, len(r.Metadata) == 0)
+	{what: "metadata", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
+		return asJSON(r.Answer.Metadata, len(r.Answer.Metadata) == 0)
 	}},
-	{fields: []string{"Detailed"}, what: "detailed_metric", text: flag(func(r *rules.Rule) bool { return r.Detailed })},
-	{fields: []string{"ValueInMetric"}, what: "value_to_metric", text: marked((*rules.Rule).ShowsValue)},
+	{what: "detailed_metric", text: flag(func(r *rules.Rule) bool { return r.Metric.Detailed })},
+	{what: "value_to_metric", text: marked((*rules.Rule).ShowsValue)},
 }
 
 // chargeOnce: what covers more retries, or covers them for longer, is looser. Without it, requests
 // with an idempotency key are no requests of the rule, so what passes is not the same.
 func chargeOnce(before, after *rules.Rule) Verdict {
-	b, a := before.Once, after.Once
+	b, a := before.Charge.Once, after.Charge.Once
 	longer, more := cmp.Compare(b.For, a.For), cmp.Compare(b.Retries, a.Retries)
 	if a.Entry != b.Entry || longer*more < 0 {
 		return Both
@@ -78,7 +76,7 @@ func chargeOnce(before, after *rules.Rule) Verdict {
 // scopePart is the part whose change [Change.Consequences] explains.
 const scopePart = "scope"
 
-func scopeOf(r *rules.Rule) string { return cmp.Or(r.Scope, rules.RegionScope) }
+func scopeOf(r *rules.Rule) string { return cmp.Or(r.Storage.Scope, rules.RegionScope) }
 
 // otherScope: the scope region has a log in each region, so several regions together admit the limit
 // several times. Any other scope has one log for all regions. What two of those admit cannot be
@@ -152,9 +150,9 @@ var charges = []string{"allowed", "not set", "always"}
 
 func chargeOf(r *rules.Rule) int {
 	switch {
-	case r.AllowedOnly:
+	case r.Charge.AllowedOnly:
 		return 0
-	case r.Always:
+	case r.Charge.Always:
 		return 2
 	default:
 		return 1

@@ -25,7 +25,7 @@ func TestScopeVerdict(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, after := base(), base()
-			before.rule.Scope, after.rule.Scope = c.before, c.after
+			before.rule.Storage.Scope, after.rule.Storage.Scope = c.before, c.after
 			before.limit.Hits, after.limit.Hits = c.was, c.is
 			r := Compare(before.build(t), after.build(t))
 			if len(r.Rules) != 1 || r.Rules[0].Verdict != c.rule || r.Verdict != c.rule {

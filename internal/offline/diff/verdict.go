@@ -45,7 +45,7 @@ func within(a, b []explain.AccountLimit) bool {
 func limits(l *explain.AccountLimit) bool { return !l.Unlimited && l.Limit.Hits != window.MaxHits }
 
 // always reports whether reports may exceed a limit.
-func always(l *explain.AccountLimit) bool { return l.Rule != nil && l.Rule.Always }
+func always(l *explain.AccountLimit) bool { return l.Rule != nil && l.Rule.Charge.Always }
 
 // implies reports whether a surely admits nothing that b denies. excess is true if reports may exceed
 // the limits. Then a must count each hit for as long as b does.

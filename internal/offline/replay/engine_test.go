@@ -248,7 +248,7 @@ func TestWhatIfNeverFits(t *testing.T) {
 		from.add(time.Duration(i)*time.Second, "a")
 	}
 	rule := limited("tenant", per(5, time.Minute))
-	rule.Factor = 2
+	rule.Charge.Factor = 2
 	describer := &fields{keys: []string{"tenant"}, costs: []uint64{1, 1 << 63}}
 	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, rule), Describer: describer, WhatIf: func(string) bool { return true }}, from)
 	for _, row := range r.Rules[0].WhatIf.Rows {
@@ -346,7 +346,7 @@ func (f *attempts) Describe(dst []Question, r *accesslog.Record) []Question {
 // the other one does not miss it.
 func TestEngineAgainstOnce(t *testing.T) {
 	once := func(r rules.Rule) rules.Rule {
-		r.Once = rules.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
+		r.Charge.Once = rules.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
 		return r
 	}
 	plain, other := limited("tenant", per(1, time.Minute)), once(limited("other", per(1, time.Minute)))
@@ -363,8 +363,8 @@ func TestEngineAgainstOnce(t *testing.T) {
 // TestEngineRegions tells which limits are of one region, of all regions, and free for retries.
 func TestEngineRegions(t *testing.T) {
 	all, plain := limited("all", per(2, time.Minute)), limited("plain", per(2, time.Minute))
-	all.Scope, plain.Scope = "global", rules.RegionScope
-	all.Once = rules.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
+	all.Storage.Scope, plain.Storage.Scope = "global", rules.RegionScope
+	all.Charge.Once = rules.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
 	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets(nil, nil)})
 	rs.SetScopes([]string{rules.RegionScope, "global"})
 	for _, r := range []rules.Rule{all, plain} {

@@ -290,10 +290,10 @@ func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, 
 			Logs: uint64(len(uses[p.index])) * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
 		}
 		if !p.nothing {
-			if p.rule.Scope != rules.RegionScope {
-				r.Scope = p.rule.Scope
+			if p.rule.Storage.Scope != rules.RegionScope {
+				r.Scope = p.rule.Storage.Scope
 			}
-			r.ChargeOnce = p.rule.Once.Retries > 0
+			r.ChargeOnce = p.rule.Charge.Once.Retries > 0
 		}
 		if p.limit.Limit != (window.Limit{}) && p.limit.Hits > 0 && p.limit.Hits != window.MaxHits {
 			r.Peaks = peaks(uses[p.index], p.limit.Hits)

@@ -82,7 +82,7 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 	}
 	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: dir})
 	for _, r := range []rules.Rule{
-		{Name: "per-key", Path: pathOf("api_key"), OnStoreError: rules.StoreErrorLocal, ByTier: map[string]rules.Terms{
+		{Name: "per-key", Path: pathOf("api_key"), Storage: rules.Storage{OnError: rules.StoreErrorLocal}, ByTier: map[string]rules.Terms{
 			"free": {Limits: []rules.Limit{limitOf(3, time.Minute)}},
 			"pro":  {Limits: []rules.Limit{limitOf(5, time.Minute), limitOf(20, time.Hour)}},
 		}},

@@ -50,7 +50,7 @@ func ruleLayout(r *rules.Rule) layout {
 		case r.Hides(i):
 		case r.Shares(i):
 			v.value = n.Value
-		case r.Detailed:
+		case r.Metric.Detailed:
 			v.shown, v.ends = true, !shared
 		case n.Open() && r.ShowsValue(i):
 			v.shown = true

@@ -94,13 +94,13 @@ func TestNames(t *testing.T) {
 		{rules.Rule{Path: []descriptors.Node{node("a", "")}}, entries("a", "x"), "d.a"},
 		{rules.Rule{Path: []descriptors.Node{node("a", "x"), node("b", "")}}, entries("a", "x", "b", "y"), "d.a_x.b"},
 		{rules.Rule{Path: []descriptors.Node{node("a", "x*")}}, entries("a", "xy"), "d.a_x*"},
-		{rules.Rule{Path: []descriptors.Node{node("a", ""), node("b", "1")}, Detailed: true}, entries("a", "", "b", "1"), "d.a_.b_1"},
-		{rules.Rule{Path: []descriptors.Node{node("a", "x*"), node("b", "")}, Detailed: true, Share: []bool{true, false}}, entries("a", "xy", "b", ""), "d.a_x*.b"},
-		{rules.Rule{Path: []descriptors.Node{node("a", "x*"), node("b", "")}, ValueInMetric: []bool{true, true}}, entries("a", "xy", "b", ""), "d.a_xy.b"},
-		{rules.Rule{Path: []descriptors.Node{node("a", "x*")}, ValueInMetric: []bool{true}, Share: []bool{true}}, entries("a", "xy"), "d.a_x*"},
-		{rules.Rule{Path: []descriptors.Node{node("api_key", ""), node("b", "")}, Detailed: true}, entries("api_key", secret, "b", "1"), "d.api_key.b_1"},
+		{rules.Rule{Path: []descriptors.Node{node("a", ""), node("b", "1")}, Metric: rules.Metric{Detailed: true}}, entries("a", "", "b", "1"), "d.a_.b_1"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "x*"), node("b", "")}, Metric: rules.Metric{Detailed: true}, Share: []bool{true, false}}, entries("a", "xy", "b", ""), "d.a_x*.b"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "x*"), node("b", "")}, Metric: rules.Metric{Values: []bool{true, true}}}, entries("a", "xy", "b", ""), "d.a_xy.b"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "x*")}, Metric: rules.Metric{Values: []bool{true}}, Share: []bool{true}}, entries("a", "xy"), "d.a_x*"},
+		{rules.Rule{Path: []descriptors.Node{node("api_key", ""), node("b", "")}, Metric: rules.Metric{Detailed: true}}, entries("api_key", secret, "b", "1"), "d.api_key.b_1"},
 		{rules.Rule{Path: []descriptors.Node{node("api_key", secret)}}, entries("api_key", secret), "d.api_key"},
-		{rules.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true}, entries("a", "1:2|3\n4\x00\xff 10.1.2.3 1.2.3"), "d.a_1_2_3_4__ 10_1_2_3 1.2.3"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "")}, Metric: rules.Metric{Detailed: true}}, entries("a", "1:2|3\n4\x00\xff 10.1.2.3 1.2.3"), "d.a_1_2_3_4__ 10_1_2_3 1.2.3"},
 	} {
 		s := New(Options{MaxNames: 10})
 		s.Rule(rulesOf(t, tt.rule)[0]).Count(tt.entries, one)
@@ -115,7 +115,7 @@ func TestNames(t *testing.T) {
 // rule goes.
 func TestNamesAreBounded(t *testing.T) {
 	s := New(Options{MaxNames: 2})
-	detailed := rules.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true}
+	detailed := rules.Rule{Path: []descriptors.Node{node("a", "")}, Metric: rules.Metric{Detailed: true}}
 	m := s.Rule(rulesOf(t, detailed)[0])
 	s.Loaded()
 	for i := range 10 {
@@ -137,7 +137,7 @@ func TestNamesAreBounded(t *testing.T) {
 	if got := names(s)["d.a_0.total_hits"]; got != 3 {
 		t.Errorf("after a reload: got %d hits, want 3", got)
 	}
-	other := s.Rule(rulesOf(t, rules.Rule{Path: []descriptors.Node{node("b", "")}, Detailed: true})[0])
+	other := s.Rule(rulesOf(t, rules.Rule{Path: []descriptors.Node{node("b", "")}, Metric: rules.Metric{Detailed: true}})[0])
 	s.Loaded()
 	m.Count(entries("a", "0"), one) // a request that still runs
 	m.Count(entries("a", "9"), one)
@@ -302,7 +302,7 @@ func FuzzMapping(f *testing.F) {
 			return
 		}
 		s := New(Options{Mapping: m, MaxNames: 10})
-		s.Rule(rulesOf(t, rules.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true})[0]).Count(entries("a", text[:min(len(text), 100)]), one)
+		s.Rule(rulesOf(t, rules.Rule{Path: []descriptors.Node{node("a", "")}, Metric: rules.Metric{Detailed: true}})[0]).Count(entries("a", text[:min(len(text), 100)]), one)
 		s.Gauge("gauge", func() uint64 { return 7 })
 		s.Loaded()
 		s.Method(HealthCheck).Observe(1)
@@ -416,7 +416,7 @@ func TestConcurrent(t *testing.T) {
 	s := New(Options{Mapping: m, MaxNames: 5, Memory: true, Times: true})
 	generation := rulesOf(t,
 		rules.Rule{Path: []descriptors.Node{node("a", "")}},
-		rules.Rule{Path: []descriptors.Node{node("b", "")}, Detailed: true})
+		rules.Rule{Path: []descriptors.Node{node("b", "")}, Metric: rules.Metric{Detailed: true}})
 	meters := []decide.HitMeter{s.Rule(generation[0]), s.Rule(generation[1])}
 	s.Loaded()
 	var counting, others sync.WaitGroup
