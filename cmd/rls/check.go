@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
 
@@ -131,6 +132,15 @@ func (k *checkCmd) service(c *cli) (*envoycheck.Service, error) {
 		return nil, partial{err}
 	}
 	out.Observe(state)
+	if k.Complete {
+		denials, err := ask.Denials(context.Background(), all[0].From, url.Values{"shadow": {"no"}}, 1)
+		if err != nil {
+			return nil, partial{err}
+		}
+		if len(denials.Denials) > 0 {
+			out.Denied = denials.Seen
+		}
+	}
 	return out, nil
 }
 

@@ -226,7 +226,7 @@ func (e *EnvoyServer) ready(o EnvoyOptions) error {
 	})
 }
 
-// findIngress asks Envoy for the port of the listener.
+// findIngress asks Envoy for the port of the listener, which has this name in each file of envoy/.
 func (e *EnvoyServer) findIngress() error {
 	body, err := e.get("/listeners?format=json")
 	if err != nil {
@@ -234,6 +234,7 @@ func (e *EnvoyServer) findIngress() error {
 	}
 	var listeners struct {
 		Statuses []struct {
+			Name  string `json:"name"`
 			Local struct {
 				Socket struct {
 					Address string `json:"address"`
@@ -245,12 +246,13 @@ func (e *EnvoyServer) findIngress() error {
 	if err := json.Unmarshal([]byte(body), &listeners); err != nil {
 		return err
 	}
-	if len(listeners.Statuses) != 1 || listeners.Statuses[0].Local.Socket.Port == 0 {
-		return fmt.Errorf("listeners: got %s, want one with a port", body)
+	for _, l := range listeners.Statuses {
+		if s := l.Local.Socket; l.Name == "ingress" && s.Port != 0 {
+			e.ingress = net.JoinHostPort(s.Address, strconv.Itoa(s.Port))
+			return nil
+		}
 	}
-	s := listeners.Statuses[0].Local.Socket
-	e.ingress = net.JoinHostPort(s.Address, strconv.Itoa(s.Port))
-	return nil
+	return fmt.Errorf("listeners: got %s, want ingress with a port", body)
 }
 
 // Admin returns http://host:port of the admin interface.

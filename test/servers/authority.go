@@ -111,7 +111,13 @@ func (a *Authority) RenewServer(more ...x509.ExtKeyUsage) error {
 
 // RenewClient makes a new certificate of the client with DNS names.
 func (a *Authority) RenewClient(names ...string) error {
+	return a.RenewClientUntil(time.Time{}, names...)
+}
+
+// RenewClientUntil makes one that expires at a time; zero: in 30 days.
+func (a *Authority) RenewClientUntil(end time.Time, names ...string) error {
 	return a.sign(clientCert, clientKey, &x509.Certificate{
+		NotAfter:    end,
 		Subject:     pkix.Name{CommonName: "client"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		DNSNames:    names,
@@ -165,7 +171,10 @@ func newCertificate(c, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey) (*
 		return nil, err
 	}
 	// An hour before now, because clocks may differ. No run takes longer than a month.
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(30*24*time.Hour)
+	c.NotBefore = time.Now().Add(-time.Hour)
+	if c.NotAfter.IsZero() {
+		c.NotAfter = time.Now().Add(30 * 24 * time.Hour)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, c, issuer, &key.PublicKey, issuerKey)
 	if err != nil {
 		return nil, err

@@ -83,6 +83,7 @@ type Report struct {
 // checks are all checks, in the order of the findings of one severity.
 var checks = []func(*Input) []Finding{
 	unlimited, oneHop, domains, asked, reach, hiddenRoutes, lists, switches, metadata, removedCredentials, headers, pathChanges, clientAddress, paths,
+	limitCalls, authorizationCalls, clusters, answered, process,
 }
 
 // Run compares what Envoy shows with what is known of rls.

@@ -38,21 +38,20 @@ type Cluster struct {
 
 // A Threshold bounds the calls of one priority. Nil: Envoy's default, 1024.
 type Threshold struct {
-	Priority string  `json:"priority"` // empty: DEFAULT
-	Requests *uint32 `json:"max_requests"`
-	Pending  *uint32 `json:"max_pending_requests"`
+	Priority    string  `json:"priority"` // empty: DEFAULT
+	Requests    *uint32 `json:"max_requests"`
+	Connections *uint32 `json:"max_connections"`
 }
 
 // An Assignment has the endpoints of a cluster.
 type Assignment struct {
-	Cluster   string `json:"cluster_name"`
-	Endpoints []struct {
-		LB []struct {
-			Endpoint struct {
-				Address Address `json:"address"`
-			} `json:"endpoint"`
-		} `json:"lb_endpoints"`
-	} `json:"endpoints"`
+	Cluster   string     `json:"cluster_name"`
+	Endpoints []Locality `json:"endpoints"`
+}
+
+// A Locality has some of the endpoints.
+type Locality struct {
+	LB []struct{} `json:"lb_endpoints"`
 }
 
 // HTTPOptions are the protocols in which Envoy calls a cluster.
@@ -74,10 +73,31 @@ type HTTP2 struct {
 // UpstreamTLS is a cluster that Envoy calls over TLS.
 type UpstreamTLS struct {
 	Common struct {
-		Validation *struct{} `json:"validation_context"`
-		Combined   *struct{} `json:"combined_validation_context"`
-		SDS        *struct{} `json:"validation_context_sds_secret_config"`
+		Certificates []struct {
+			Chain DataSource `json:"certificate_chain"`
+		} `json:"tls_certificates"`
+		Validation *struct {
+			CA DataSource `json:"trusted_ca"`
+		} `json:"validation_context"`
+		Combined *struct{} `json:"combined_validation_context"`
+		SDS      *struct{} `json:"validation_context_sds_secret_config"`
 	} `json:"common_tls_context"`
+}
+
+// A DataSource may be a file.
+type DataSource struct {
+	File string `json:"filename"`
+}
+
+// Files are the files of certificates: those that Envoy presents, and those that it trusts.
+func (t *UpstreamTLS) Files() (all []string) {
+	for _, c := range t.Common.Certificates {
+		all = append(all, c.Chain.File)
+	}
+	if t.Common.Validation != nil {
+		all = append(all, t.Common.Validation.CA.File)
+	}
+	return all
 }
 
 // A Host is one endpoint of a cluster, with its health.

@@ -95,7 +95,7 @@ func Ask(ctx context.Context, address string) (*Seen, error) {
 }
 
 // statFilter chooses the counters that checks use: a large mesh has a million others.
-const statFilter = `ratelimit\.|ext_authz\.|update_rejected|upstream_rq_|upstream_cx_|\.ssl\.|outlier_detection\.`
+const statFilter = `ratelimit\.|ext_authz\.|update_(rejected|success)|upstream_rq_|upstream_cx_|\.ssl\.|outlier_detection\.`
 
 var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 

@@ -1,0 +1,155 @@
+package check
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/test/edge"
+)
+
+// A sound is a setup in which every limit is in force.
+type sound struct {
+	what, why string
+	setup
+	shape string // flags of rls envoy-config, which prints the configuration; $RLS is the address of rls
+	flags string // of rls check
+	// denies is a path whose third request is denied.
+	denies string
+}
+
+// inFlightRules are those of docs/advanced.md, and those for the other descriptors of in-flight.yaml.
+const inFlightRules = `
+domain: edge
+descriptors:
+  - {key: in_flight, value: backend, rate_limit: {name: backend, policy: in_flight, max: 20, hold: 5m}}
+  - {key: in_flight, value: address, descriptors: [{key: masked_remote_address, rate_limit: {name: address, policy: in_flight, max: 5, hold: 5m}}]}
+  - {key: in_flight, value: key, descriptors: [{key: api_key, rate_limit: {name: key, policy: in_flight, max: 5, hold: 5m}}]}
+  - {key: api_key, rate_limit: {name: per-key, window: 1h, requests: 50000}}
+  - {key: budget, value: units, descriptors: [{key: api_key, rate_limit: {name: budget, window: 1h, requests: 50000}}]}
+`
+
+var (
+	shopRules = service{rules: strings.Replace(usualRules, "domain: edge", "domain: shop", 1)}
+	inFlight  = service{rules: inFlightRules}
+)
+
+// routes puts routes in place of those behind the first one.
+func routes(more string, patches ...patch) setup {
+	return setup{patches: append([]patch{{find: "              # The descriptors of a route.", until: "\n          http_filters:\n", put: more}}, patches...)}
+}
+
+// listed is the text of a route with limits.
+func listed(name, match, action, limits string) string {
+	return "              - {name: " + name + ", match: " + match + ", route: {" + action + ", rate_limits: [" + limits + "]}}\n"
+}
+
+const (
+	keyAction  = `{request_headers: {header_name: x-api-key, descriptor_key: api_key}}`
+	byAddress  = `{actions: [` + addressAction + `]}`
+	byKey      = `{actions: [` + keyAction + `]}`
+	byLogin    = `{actions: [` + loginAction + `, ` + addressAction + `]}`
+	bySearch   = `{actions: [{generic_key: {descriptor_key: route, descriptor_value: search}}, ` + keyAction + `]}`
+	toUpstream = "cluster: upstream"
+	everything = `{prefix: /}`
+	anyHost    = `              domains: ["*"]` + "\n"
+	firstChain = "    filter_chains:\n    - filters:\n"
+)
+
+var loginFirst = listed("login", "{path_separated_prefix: /login}", toUpstream, byLogin+", "+byAddress)
+
+var sounds = []sound{
+	{what: "ratelimit.yaml", why: "it is shipped", denies: "/login"},
+	{what: "authorization.yaml", why: "it is shipped", setup: setup{base: "authorization.yaml"}, denies: "/search"},
+	{what: "one-hop.yaml", why: "it is shipped", setup: setup{base: "one-hop.yaml"}, denies: "/search"},
+	{what: "in-flight.yaml", why: "it is shipped; only one of its filters tells ends, and only that one repeats calls", setup: setup{base: "in-flight.yaml", rls: inFlight}},
+	{what: "tls.yaml", why: "it is shipped; both sides show certificates", setup: setup{base: "tls.yaml", rls: service{tls: true}}},
+	{what: "sidecar-uds.yaml", why: "it is shipped; a socket is an address, too", setup: setup{base: "sidecar-uds.yaml", rls: service{socket: true}}},
+	{what: "printed ratelimit", why: "the domain of the rules is that of the filter", shape: "--shape ratelimit --rls $RLS --domain shop", setup: setup{rls: shopRules}},
+	{what: "printed tls", why: "rls has a certificate for its address, too", shape: "--shape tls --rls 127.0.0.1:$PORT", setup: setup{rls: service{tls: true}}},
+	{what: "printed sidecar", why: "it has another socket than the file", shape: "--shape sidecar --rls $RLS", setup: setup{rls: service{socket: true}}},
+	{what: "printed one-hop", why: "its domain is hidden, and that is no error", shape: "--shape one-hop --rls $RLS --domain shop", setup: setup{rls: shopRules}},
+	{what: "printed authorization", why: "the domain of the rules is that of the filter", shape: "--shape authorization --rls $RLS --domain shop", setup: setup{rls: shopRules}},
+	{what: "printed in-flight", why: "both filters have the domain of the rules", shape: "--shape in-flight --rls $RLS", setup: setup{rls: inFlight}},
+	{what: "routes from a file", why: "the routes are elsewhere in the dump", setup: setup{file: "routes"}},
+	{what: "a listener from a file", why: "the listener is elsewhere in the dump", setup: setup{file: "listener"}},
+	{what: "routes from a file, default chain", why: "the default chain serves all connections", setup: setup{file: "routes", patches: []patch{{find: firstChain, put: "    default_filter_chain:\n      filters:\n"}}}},
+	{what: "a listener from a file, default chain", why: "the default chain serves all connections", setup: setup{file: "listener", patches: []patch{{find: firstChain, put: "    default_filter_chain:\n      filters:\n"}}}},
+	{what: "a listener for another application", why: "limits are not asked for where no filter is", setup: before(clusters, "\n"+internalListener+strings.Replace(unlimited, "cluster: upstream", "cluster: rls", 1))},
+	{what: "TCP to another cluster", why: "what it serves is no HTTP", setup: before(clusters, "\n  - name: raw\n    address: {socket_address: {address: 127.0.0.1, port_value: 0}}\n    filter_chains: [{filters: ["+strings.Replace(tcpProxy, "cluster: upstream", "cluster: rls", 1)+"]}]")},
+	{what: "limits of the virtual host alone", why: "the routes have none of their own", setup: routes(
+		"              - {name: all, match: {prefix: /}, route: {cluster: upstream}}\n", patch{find: anyHost, put: anyHost + "              rate_limits: [" + byAddress + ", " + byKey + "]\n"})},
+	{
+		what: "limits of the virtual host included", why: "include_vh_rate_limits adds them to those of the route", setup: routes(
+			listed("login", "{path_separated_prefix: /login}", toUpstream+", include_vh_rate_limits: true", byLogin)+listed("all", everything, toUpstream+", include_vh_rate_limits: true", byKey),
+			patch{find: anyHost, put: anyHost + "              rate_limits: [" + byAddress + "]\n"}), denies: "/login",
+	},
+	{what: "several virtual hosts", why: "each has its limits", setup: routes(
+		listed("all", everything, toUpstream, byAddress) +
+			"            - name: shop\n              domains: [shop.example]\n              rate_limits: [" + byAddress + "]\n              routes:\n" + loginFirst + listed("rest", everything, toUpstream+", include_vh_rate_limits: true", byKey))},
+	{what: "weighted clusters", why: "both clusters are behind the same limits", setup: routes(
+		loginFirst + listed("all", everything, "weighted_clusters: {clusters: [{name: upstream, weight: 1}, {name: rls, weight: 0}]}", byAddress))},
+	{what: "answers and redirects of Envoy", why: "nothing is forwarded, so nothing is to be limited", setup: routes(
+		"              - {name: robots, match: {path: /robots.txt}, direct_response: {status: 200}}\n" +
+			"              - {name: old, match: {prefix: /old}, redirect: {path_redirect: /}}\n" + loginFirst + listed("all", everything, toUpstream, byAddress))},
+	{what: "a narrow route first", why: "its condition on a header leaves requests for the next route", setup: routes(
+		listed("canary", "{prefix: /, headers: [{name: x-canary, present_match: true}]}", toUpstream, byAddress) + loginFirst + listed("all", everything, toUpstream, byAddress))},
+	{what: "a route of another path first", why: "/log is another segment than /login", setup: routes(
+		listed("log", "{path_separated_prefix: /log}", toUpstream, byAddress) + loginFirst + listed("all", everything, toUpstream, byAddress))},
+	{what: "a share of requests first", why: "the other requests reach the next route", setup: routes(
+		listed("sample", "{prefix: /, runtime_fraction: {default_value: {numerator: 10}}}", toUpstream, byAddress) + loginFirst + listed("all", everything, toUpstream, byAddress))},
+	{what: "two stages", why: "each stage has its filter", setup: setup{patches: []patch{
+		loginRoute(byAddress + ", " + strings.Replace(byLogin, "{actions", "{stage: 1, actions", 1)).patches[0],
+		{find: trailers, put: strings.Replace(filter, "envoy.filters.http.ratelimit", "second", 1) + `              "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+              domain: edge
+              stage: 1
+              timeout: 0.05s
+              rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: rls}}}
+` + trailers},
+	}}, denies: "/login"},
+	{what: "limits of the filter", why: "a list of the filter is for all routes", setup: routes(
+		"              - {name: all, match: {prefix: /}, route: {cluster: upstream}}\n", patch{find: "              domain: edge\n", put: "              domain: edge\n              rate_limits: [" + byAddress + ", " + byKey + "]\n"})},
+	{what: "limits in a FilterConfig", why: "FilterConfig only wraps them", setup: routes(
+		"              - name: all\n                match: {prefix: /}\n                route: {cluster: upstream}\n" + perFilter + "                    \"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig\n                    config: {" + strings.TrimSuffix(perRoute, "\n") + ", rate_limits: [" + byAddress + "]}\n")},
+	{what: "behind a load balancer", why: "the operator says how many proxies stand in front", setup: replace("xff_num_trusted_hops: 0", "xff_num_trusted_hops: 1"), flags: "--hops 1"},
+	{what: "an edge", why: "use_remote_address takes the address of the connection", flags: "--edge"},
+	{what: "all rules reached", why: "each rule has a route", setup: setup{rls: service{rules: patch{find: "  - {key: subject,", until: "  - key: route\n"}.text(strings.Replace(usualRules, "      - {key: subject, rate_limit: {name: search-per-subject, subject: subject, window: 1h, requests: 2}}\n", "", 1))}}, flags: "--complete"},
+	{what: "masked addresses", why: "the rule has the same name", setup: setup{
+		rls:     service{rules: strings.ReplaceAll(usualRules, "remote_address", "masked_remote_address")},
+		patches: []patch{{find: "              # The descriptors of a route.", until: "\n          http_filters:\n", put: strings.ReplaceAll(loginFirst+listed("all", everything, toUpstream, byAddress), "remote_address: {}", "masked_remote_address: {v6_prefix_mask_len: 64}")}},
+	}},
+	{what: "two instances of rls", why: "the other one is another instance of the service", setup: setup{second: true, patches: []patch{
+		{find: "        - endpoint:\n            address:\n              " + rlsPort, put: "        - endpoint:\n            address:\n              " + rlsPort + "\n        - endpoint:\n            address:\n              socket_address: {address: 127.0.0.1, port_value: $OTHER}"},
+	}}},
+}
+
+// TestSound checks set-ups in which nothing is wrong.
+func TestSound(t *testing.T) {
+	all := newFleet(t)
+	for _, s := range sounds {
+		t.Run(s.what, func(t *testing.T) {
+			t.Parallel()
+			if s.why == "" {
+				t.Error("nothing says why it is sound")
+			}
+			if s.shape != "" {
+				s.printed = func(rls *edge.RLSServer) string {
+					address := rls.GRPC()
+					port := address[strings.LastIndexByte(address, ':')+1:]
+					return rls.Run(t, append([]string{"envoy-config"}, strings.Fields(strings.NewReplacer("$RLS", address, "$PORT", port).Replace(s.shape))...)...).Stdout
+				}
+			}
+			r := all.start(t, s.setup, s.denies == "")
+			if s.denies != "" {
+				if got := r.get(3, s.denies, "x-api-key", "demo-starter"); !slices.Equal(got, []int{200, 200, 429}) {
+					t.Errorf("three requests of %s: got %v, want 200, 200, 429", s.denies, got)
+				}
+			}
+			for _, f := range r.check(strings.Fields(s.flags)...).Findings {
+				if f.Severity == "error" {
+					t.Errorf("sound, because %s: %v", s.why, f)
+				}
+			}
+		})
+	}
+}
