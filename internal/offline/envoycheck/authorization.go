@@ -49,15 +49,12 @@ func oneHop(in *Input) (found []Finding) {
 		}
 		in.NotRead("values of the context of ext_authz of %s: Envoy hides them, so its domain and descriptors are not checked", m.Where)
 		var without []string
-		routes := 0
-		for _, r := range in.routes {
-			if r.manager == m {
-				if routes++; !r.context()["domain"] {
-					without = append(without, r.where)
-				}
+		for _, r := range m.routes {
+			if !r.context()["domain"] {
+				without = append(without, r.where)
 			}
 		}
-		if len(without) == routes && routes > 0 {
+		if len(without) == len(m.routes) && len(without) > 0 {
 			without = []string{m.Where}
 		}
 		for _, where := range without {

@@ -63,7 +63,6 @@ type Input struct {
 	Managers      []*Manager // those to check
 	unread        []string
 	sites, chosen []*site
-	routes        []*route // of all listeners
 	domains       map[string]*descriptors.Tree[*Rule]
 }
 
@@ -90,22 +89,23 @@ var checks = []func(*Input) []Finding{
 func Run(seen *envoydump.Seen, service *Service, o Options) *Report {
 	in := &Input{Seen: seen, Service: service, Options: o, unread: slices.Clone(seen.NotRead)}
 	in.findManagers()
-	out := &Report{Findings: []Finding{}, NotRead: []string{}}
+	out, reported := &Report{Findings: []Finding{}, NotRead: []string{}}, make(map[Finding]bool)
 	for _, check := range checks {
 		for _, f := range check(in) {
 			f.Severity = cmp.Or(f.Severity, severities[f.Code], Error)
 			f.Where, f.Message, f.Passes, f.Fix = safetext.Text(f.Where), safetext.Text(f.Message), safetext.Text(f.Passes), safetext.Text(f.Fix)
-			if !slices.Contains(out.Findings, f) {
+			if !reported[f] {
+				reported[f] = true
 				out.Findings = append(out.Findings, f)
 			}
 		}
 	}
 	slices.SortStableFunc(out.Findings, func(a, b Finding) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
 	for _, text := range in.unread {
-		if text = safetext.Text(text); !slices.Contains(out.NotRead, text) {
-			out.NotRead = append(out.NotRead, text)
-		}
+		out.NotRead = append(out.NotRead, safetext.Text(text))
 	}
+	slices.Sort(out.NotRead)
+	out.NotRead = slices.Compact(out.NotRead)
 	out.Proven = in.proven()
 	return out
 }

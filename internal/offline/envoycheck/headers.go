@@ -40,7 +40,7 @@ func headers(in *Input) (found []Finding) {
 					in.NotRead("whether the filter %s of %s sets the header %s", setter, r.manager.Where, header)
 					continue
 				}
-				if s.ofGateway() {
+				if r.manager.ofGateway {
 					f.Severity = Note
 				}
 				found = append(found, f)

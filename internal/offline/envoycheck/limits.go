@@ -2,7 +2,6 @@ package envoycheck
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -45,14 +44,6 @@ func (in *Input) domainNames() string {
 	return strings.Join(names, ", ")
 }
 
-// machineKey is a key of Envoy Gateway, whose policies say on purpose which requests have a limit.
-var machineKey = regexp.MustCompile(`^rule-\d+-match-\d+$`)
-
-func (s *sent) ofGateway() bool {
-	return strings.HasPrefix(s.filter.Name, "envoy.filters.http.ratelimit/") ||
-		slices.ContainsFunc(s.entries, func(e entry) bool { return machineKey.MatchString(e.Key) })
-}
-
 // asked finds routes whose requests are not limited, because rls is not asked or has no rule that denies.
 func asked(in *Input) (found []Finding) {
 	for _, r := range in.checked() {
@@ -79,7 +70,7 @@ func asked(in *Input) (found []Finding) {
 			found = append(found, needsHeader(in, r, now)...)
 			continue
 		}
-		if slices.ContainsFunc(r.manager.Limits, func(f *LimitFilter) bool { return (&sent{filter: f}).ofGateway() }) {
+		if r.manager.ofGateway {
 			f.Severity = Note
 		}
 		found = append(found, f)
@@ -120,9 +111,12 @@ func needsHeader(in *Input, r *route, now []*sent) []Finding {
 		if needed != "" && !slices.Contains(names, needed) {
 			names = append(names, needed)
 		}
-		if s.ofGateway() {
+		if r.manager.ofGateway {
 			f.Severity = Note
 		}
+	}
+	if len(names) == 0 && !unread {
+		return nil // no descriptor limits
 	}
 	if unread {
 		in.NotRead("whether one of the conditions of %s always holds", r.where)
@@ -184,29 +178,40 @@ func (r *route) asksBefore(rule *Rule) bool {
 
 // hiddenRoutes finds routes that never get a request, because a wider one is before them.
 func hiddenRoutes(in *Input) (found []Finding) {
-	all := in.checked()
-	for i, late := range all {
-		for _, early := range all[:i] {
-			if early.host == late.host && early.manager == late.manager && early.covers(late) && slices.ContainsFunc(late.sends, func(s *sent) bool {
-				return slices.ContainsFunc(s.rules, func(r *Rule) bool { return r.Limits && !early.asksBefore(r) })
-			}) {
+	for _, m := range in.Managers {
+		var wide []*route
+		for _, late := range m.routes {
+			if len(wide) > 0 && wide[0].host != late.host {
+				wide = nil
+			}
+			at := slices.IndexFunc(wide, func(early *route) bool {
+				return early.covers(late) && slices.ContainsFunc(late.sends, func(s *sent) bool {
+					return slices.ContainsFunc(s.rules, func(r *Rule) bool { return r.Limits && !early.asksBefore(r) })
+				})
+			})
+			if at >= 0 {
 				found = append(found, Finding{
-					Code: RouteHidden, Where: late.where, Message: fmt.Sprintf("The %s is before it and takes every request of this route: its limits never apply.", early.where),
+					Code: RouteHidden, Where: late.where, Message: fmt.Sprintf("The %s is before it and takes every request of this route: its limits never apply.", wide[at].where),
 					Passes: "requests that only this route limits", Fix: "Put the narrower route first.",
 				})
-				break
+			}
+			if late.wide() {
+				wide = append(wide, late)
 			}
 		}
 	}
 	return found
 }
 
-// covers reports whether a route takes each request that another one would take.
+// wide reports whether a route has no condition but a prefix.
+func (r *route) wide() bool {
+	m := &r.Match
+	return m.Prefix != nil && len(m.Headers)+len(m.Query)+len(m.Cookies)+len(m.State)+len(m.Metadata) == 0 && m.GRPC == nil && m.TLS == nil && m.Fraction == nil
+}
+
+// covers reports whether a wide route takes each request that another one would take.
 func (r *route) covers(other *route) bool {
 	m, o := &r.Match, &other.Match
-	if len(m.Headers)+len(m.Query)+len(m.Cookies)+len(m.State)+len(m.Metadata) > 0 || m.GRPC != nil || m.TLS != nil || m.Fraction != nil || m.Prefix == nil {
-		return false
-	}
 	prefix := *m.Prefix
 	if prefix == "/" || prefix == "" {
 		return true

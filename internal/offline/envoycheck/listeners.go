@@ -12,7 +12,7 @@ import (
 func unlimited(in *Input) (found []Finding) {
 	for _, s := range in.chosen {
 		for _, m := range s.managers {
-			if forwards := slices.ContainsFunc(in.routes, func(r *route) bool { return r.manager == m }); forwards && len(m.Limits)+len(m.Authorizations) == 0 {
+			if len(m.routes) > 0 && len(m.Limits)+len(m.Authorizations) == 0 {
 				found = append(found, Finding{
 					Code: NoFilter, Where: m.Where, Message: "The listener forwards requests and has no ratelimit filter, and no ext_authz that asks for limits: nothing is limited here.",
 					Passes: "every request", Fix: "Add the ratelimit filter to http_filters, as rls envoy-config prints it.",
@@ -62,7 +62,7 @@ func pathChanges(in *Input) (found []Finding) {
 // clientAddress finds managers that take the client's address from what clients can write.
 func clientAddress(in *Input) (found []Finding) {
 	for _, m := range in.Managers {
-		if len(m.Detection) > 0 || !in.sends(m, func(s *sent) bool {
+		if len(m.Detection) > 0 || !m.sends(func(s *sent) bool {
 			return slices.ContainsFunc(s.entries, func(e entry) bool { return strings.Contains(e.of.Kind, "remote_address") })
 		}) {
 			continue
@@ -97,7 +97,7 @@ func paths(in *Input) (found []Finding) {
 		if !strings.HasPrefix(m.EscapedSlashes, "REJECT") && !strings.HasPrefix(m.EscapedSlashes, "UNESCAPE") {
 			missing = append(missing, "path_with_escaped_slashes_action: REJECT_REQUEST")
 		}
-		if len(missing) == 0 || !in.sends(m, func(s *sent) bool { return s.route.Match.Prefix == nil || *s.route.Match.Prefix != "/" }) {
+		if len(missing) == 0 || !m.sends(func(s *sent) bool { return s.route.Match.Prefix == nil || *s.route.Match.Prefix != "/" }) {
 			continue
 		}
 		found = append(found, Finding{
@@ -109,8 +109,8 @@ func paths(in *Input) (found []Finding) {
 }
 
 // sends reports whether a manager sends a descriptor for which is returns true.
-func (in *Input) sends(m *Manager, is func(*sent) bool) bool {
-	return slices.ContainsFunc(in.routes, func(r *route) bool { return r.manager == m && slices.ContainsFunc(r.sends, is) })
+func (m *Manager) sends(is func(*sent) bool) bool {
+	return slices.ContainsFunc(m.routes, func(r *route) bool { return slices.ContainsFunc(r.sends, is) })
 }
 
 // switches finds filters that are off, or that deny nothing.

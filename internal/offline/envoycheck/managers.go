@@ -18,6 +18,10 @@ type Manager struct {
 	Routes         *envoydump.Routes
 	Limits         []*LimitFilter
 	Authorizations []*AuthorizationFilter
+	routes         []*route
+	// ofGateway is true if Envoy Gateway has written it: its policies say on purpose which requests have
+	// a limit.
+	ofGateway bool
 }
 
 // A LimitFilter is a ratelimit filter.

@@ -2,7 +2,9 @@ package envoycheck
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -87,26 +89,19 @@ func (in *Input) addRoutes(s *site, m *Manager) {
 			for _, f := range m.Limits {
 				in.ask(r, f)
 			}
-			in.routes = append(in.routes, r)
+			m.routes = append(m.routes, r)
 		}
 	}
 	for _, f := range m.Limits {
-		f.Ends = in.onlyEnds(f)
+		f.Ends = m.sends(func(s *sent) bool { return s.filter == f }) && !m.sends(func(s *sent) bool { return s.filter == f && !s.limit.AtEnd })
 	}
+	m.ofGateway = m.sends(func(s *sent) bool {
+		return strings.HasPrefix(s.filter.Name, "envoy.filters.http.ratelimit/") || slices.ContainsFunc(s.entries, func(e entry) bool { return machineKey.MatchString(e.Key) })
+	})
 }
 
-func (in *Input) onlyEnds(f *LimitFilter) (ends bool) {
-	for _, r := range in.routes {
-		for _, s := range r.sends {
-			if s.filter == f {
-				if ends = true; !s.limit.AtEnd {
-					return false
-				}
-			}
-		}
-	}
-	return ends
-}
+// machineKey is a key of Envoy Gateway.
+var machineKey = regexp.MustCompile(`^rule-\d+-match-`)
 
 // name returns the name of a route, or says which requests it takes.
 func (r *route) name(at int) string {
@@ -125,8 +120,11 @@ func (r *route) name(at int) string {
 }
 
 // checked returns the routes of the managers to check.
-func (in *Input) checked() []*route {
-	return slices.DeleteFunc(slices.Clone(in.routes), func(r *route) bool { return !slices.Contains(in.Managers, r.manager) })
+func (in *Input) checked() (all []*route) {
+	for _, m := range in.Managers {
+		all = append(all, m.routes...)
+	}
+	return all
 }
 
 // perFilter returns the most specific of what a route says to a filter. Nil: nothing. off is true if it

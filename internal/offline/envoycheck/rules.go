@@ -10,11 +10,14 @@ import (
 // reach finds descriptors and rules that do not find each other.
 func reach(in *Input) (found []Finding) {
 	reached := make(map[*Rule]bool)
-	for _, r := range in.routes {
-		for _, s := range r.sends {
-			for _, rule := range s.rules {
-				reached[rule] = true
-			}
+	for _, site := range in.sites {
+		for _, m := range site.managers {
+			m.sends(func(s *sent) bool {
+				for _, rule := range s.rules {
+					reached[rule] = true
+				}
+				return false
+			})
 		}
 	}
 	observed := make(map[*Rule]bool)

@@ -56,9 +56,18 @@ func Read(path string) (*Seen, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	s := new(Seen)
-	if err := s.dump(f); err != nil {
+	s, err := Decode(f)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// Decode reads an answer of /config_dump?include_eds.
+func Decode(from io.Reader) (*Seen, error) {
+	s := new(Seen)
+	if err := s.dump(from); err != nil {
+		return nil, err
 	}
 	s.NotRead = append(s.NotRead, "clusters, runtime, stats and certificates: a dump does not have them")
 	return s, nil
