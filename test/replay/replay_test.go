@@ -62,7 +62,9 @@ func TestReplayInterrupted(t *testing.T) {
 }
 
 const (
-	// servedRules have limits by address, by route, by generic key and by API key.
+	// servedRules have limits by address, by route, by generic key and by API key. The windows of
+	// limits that one request can exceed together differ by more than a burst takes. So their waits
+	// differ too, and the rule that a denial names does not depend on milliseconds.
 	servedRules = `
 domain: edge
 descriptors:
@@ -74,7 +76,7 @@ descriptors:
   - key: api_key
     rate_limit:
       name: per-key
-      limits: [{window: 20s, requests: 7}, {window: 1h, requests: 12}]
+      limits: [{window: 30s, requests: 7}, {window: 2h, requests: 12}]
   - key: route
     value: search
     descriptors:
@@ -86,10 +88,10 @@ descriptors:
       - key: remote_address
         value: 127.*
         share_threshold: true
-        rate_limit: {name: login, limits: [{window: 20s, requests: 10}, {window: 1h, requests: 18}]}
+        rate_limit: {name: login, limits: [{window: 40s, requests: 10}, {window: 3h, requests: 18}]}
   - key: generic_key
     value: rest
-    rate_limit: {name: rest, window: 1h, requests: 25}
+    rate_limit: {name: rest, window: 4h, requests: 25}
     descriptors:
       - key: api_key
         rate_limit: {name: watched, observe: true, window: 1h, requests: 5}
@@ -106,8 +108,8 @@ subjects:
 	// servedByTier replaces the terms of per-key, if there are tiers.
 	servedByTier = `
       by_tier:
-        free: {limits: [{window: 20s, requests: 7}, {window: 1h, requests: 12}]}
-        pro: {policy: token_bucket, rate: 1/h, burst: 15}
+        free: {limits: [{window: 30s, requests: 7}, {window: 2h, requests: 12}]}
+        pro: {policy: token_bucket, rate: 1/d, burst: 15}
         staff: {unlimited: true}
 `
 )
@@ -124,7 +126,7 @@ var (
 // milliseconds, and rls decides a moment after Envoy's start of the request.
 func TestReplayGivesTheDecisionsThatWereServed(t *testing.T) {
 	t.Parallel()
-	byTier := strings.Replace(servedRules, "\n      limits: [{window: 20s, requests: 7}, {window: 1h, requests: 12}]\n", servedByTier, 1)
+	byTier := strings.Replace(servedRules, "\n      limits: [{window: 30s, requests: 7}, {window: 2h, requests: 12}]\n", servedByTier, 1)
 	each := map[string]string{"SLIDEGATE_TIERS_UNKNOWN_KEY": "each"}
 	none := map[string]string{stack.EnvTiersSource: "none"}
 	every := []string{"login", "office", "per-address", "per-key", "rest", "search"}
@@ -198,7 +200,7 @@ func (v served) replay(t *testing.T) {
 	v.compare(t, log, decisions, requests)
 }
 
-// serveAll sends two bursts of requests. Between them the windows of twenty seconds pass. It returns
+// serveAll sends two bursts of requests. Between them the windows of seconds pass. It returns
 // the number of requests.
 func (v served) serveAll(s *stack.Stack) (requests int) {
 	s.T.Helper()
@@ -209,7 +211,7 @@ func (v served) serveAll(s *stack.Stack) (requests int) {
 	}
 	for burst := range 2 {
 		if burst > 0 {
-			process.WaitUntil(time.Now().Add(21 * time.Second))
+			process.WaitUntil(time.Now().Add(41 * time.Second))
 		}
 		for range 120 {
 			var header []string
