@@ -113,7 +113,7 @@ func (e *explainCmd) explain(g *config.Generation, inRedis func(window.LogID) st
 	}
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	answer, err := explain.Explain(context.Background(), g.Rules, *req, decide.Options{Store: store}, inRedis)
+	answer, err := explain.Explain(context.Background(), decide.NewDecider(g.Rules, decide.Options{Store: store}), *req, inRedis)
 	if err != nil {
 		return nil, err
 	}

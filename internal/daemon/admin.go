@@ -67,14 +67,11 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 	}
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	o := decide.Options{
-		Store: store, Subjects: p.subjects.resolver(), Wait: p.settings.Tiers.Wait, DenyUnresolved: p.settings.Tiers.OnError == settings.OnErrorDeny,
-	}
 	var inRedis func(window.LogID) string
 	if p.settings.Store.Type == settings.StoreRedis {
 		inRedis = func(id window.LogID) string { return keyName(&p.settings.Store, id) }
 	}
-	e, err := explain.Explain(ctx, g.Rules, *req, o, inRedis)
+	e, err := explain.Explain(ctx, p.decider.Trial(g.Rules, store), *req, inRedis)
 	if err != nil {
 		return nil, err
 	}

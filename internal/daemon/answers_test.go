@@ -424,3 +424,29 @@ func testLongValuesAndManyWildcards(t *testing.T, s settings.Settings) {
 	}
 	r.waitLog("a request exceeds a bound, so on_store_error has decided it; a further line for this domain comes after a minute")
 }
+
+// TestExplainDecidesAsTheService asks the service and /v1/explain for a request that exceeds a bound,
+// in a domain whose rules cannot deny it. A limit that came with an earlier request may.
+func TestExplainDecidesAsTheService(t *testing.T) {
+	var rules strings.Builder
+	rules.WriteString("domain: edge\ndescriptors:\n")
+	for i := range 2000 {
+		fmt.Fprintf(&rules, "  - {key: path, value: '*x%d-*y*', rate_limit: {unit: hour, requests_per_unit: 9, on_store_error: allow}}\n", i)
+	}
+	s := usageSettings(t)
+	write(t, s.Rules.Path, rules.String())
+	c := newAPIClient(start(t, s))
+	path := strings.Repeat("x9", 4000)
+	for _, want := range []bool{true, false} {
+		out, err := c.testRun.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"path","value":"` + path + `"}]}]}`)
+		if err != nil || (out.GetOverallCode().String() == "OK") != want {
+			t.Errorf("the service: %v, %v, want allowed %t", out.GetOverallCode(), err, want)
+		}
+		if e := c.ask("POST", "/v1/explain", `{"descriptors":["path=`+path+`"]}`, 200); e["allowed"] != want {
+			t.Errorf("explain: %v, want allowed %t: %v", e["allowed"], want, e["steps"])
+		}
+		if _, err := c.testRun.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"other","value":"1"}],"limit":{"requestsPerUnit":9,"unit":3}}]}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -220,7 +220,7 @@ func explained(t *testing.T, rules, domain, descriptor string) string {
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
 	request := decide.Request{Domain: domain, Descriptors: []decide.Descriptor{{Entries: entries, Cost: 1}}}
-	answer, err := explain.Explain(t.Context(), generation.Rules, request, decide.Options{Store: store}, nil)
+	answer, err := explain.Explain(t.Context(), decide.NewDecider(generation.Rules, decide.Options{Store: store}), request, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

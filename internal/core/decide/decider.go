@@ -125,6 +125,15 @@ func NewDecider(rs *rules.Rules, opts Options) *Decider {
 	return d
 }
 
+// Trial returns a Decider that decides by rules like d, but in another store. It counts nothing, and
+// d does not learn from it.
+func (d *Decider) Trial(rs *rules.Rules, store window.Store) *Decider {
+	o := &d.opts
+	t := NewDecider(rs, Options{Store: store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved})
+	t.active.Store(newGeneration(rs, &t.opts, false, d.active.Load()))
+	return t
+}
+
 // Swap makes rules the active generation. A [Call] that has begun keeps its own.
 func (d *Decider) Swap(rs *rules.Rules) {
 	d.active.Store(newGeneration(rs, &d.opts, d.counts, d.active.Load()))

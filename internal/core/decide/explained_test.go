@@ -24,7 +24,7 @@ func explainWith(t *testing.T, d *decide.Decider, req decide.Request) (*explain.
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }()
-	return explain.Explain(t.Context(), d.Rules(), req, decide.Options{Store: store}, nil)
+	return explain.Explain(t.Context(), d.Trial(d.Rules(), store), req, nil)
 }
 
 // TestWhatLooksSecretIsNotShown has a rule for one value of an entry that looks like a
@@ -87,7 +87,7 @@ func TestOnceIsReported(t *testing.T) {
 	fmt.Fprint(&text, explain.NewReview(rs))
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	got, err := explain.Explain(t.Context(), rs, decide.Request{Domain: "edge", Descriptors: []decide.Descriptor{d("api_key=k attempt=my-secret-key")}}, decide.Options{Store: store}, nil)
+	got, err := explain.Explain(t.Context(), decide.NewDecider(rs, decide.Options{Store: store}), decide.Request{Domain: "edge", Descriptors: []decide.Descriptor{d("api_key=k attempt=my-secret-key")}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestExplainChangesNothing(t *testing.T) {
 	if d.Asked(0) {
 		t.Error("an explanation counts as a quota check")
 	}
-	if _, err := explain.Explain(t.Context(), rules.NewRules(rules.Identity{Secrets: new(tier.Secrets)}), decide.Request{Domain: "x", Descriptors: []decide.Descriptor{{Entries: descriptors.Descriptor{{Key: "f"}}}}}, decide.Options{}, nil); err == nil {
+	if _, err := explain.Explain(t.Context(), decide.NewDecider(rules.NewRules(rules.Identity{Secrets: new(tier.Secrets)}), decide.Options{}), decide.Request{Domain: "x", Descriptors: []decide.Descriptor{{Entries: descriptors.Descriptor{{Key: "f"}}}}}, nil); err == nil {
 		t.Error("an unknown domain was explained")
 	}
 }
@@ -258,7 +258,7 @@ func TestObserveOfASubject(t *testing.T) {
 			}
 			empty := memstore.New(memstore.Options{SweepInterval: -1})
 			t.Cleanup(func() { empty.Close() })
-			e, err := explain.Explain(t.Context(), rs, *request("api_key=acme-key"), decide.Options{Store: empty}, nil)
+			e, err := explain.Explain(t.Context(), decide.NewDecider(rs, decide.Options{Store: empty}), *request("api_key=acme-key"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,15 +19,13 @@ type Explanation struct {
 	Verdict decide.Verdict
 }
 
-// Explain decides a request like [Call.Decide] with an empty store, and explains the answer. It
-// counts nothing and changes nothing but the store, so the rules may be active. The
-// explanation has no values of API keys. Of o it uses Store, which is empty and which nothing else
-// uses, Subjects, Wait and DenyUnresolved. inRedis returns the name of a log in Redis; nil: no log is
-// there. Explain returns the errors of Decide, and one for a domain without rules, which Decide
-// allows. It is safe for concurrent use.
-func Explain(ctx context.Context, rs *rules.Rules, req decide.Request, o decide.Options, inRedis func(window.LogID) string) (*Explanation, error) {
+// Explain decides a request by d, and explains the answer. The store of d is empty, and nothing else
+// uses it, such as that of a [decide.Decider.Trial]. The explanation has no values of API keys.
+// inRedis returns the name of a log in Redis; nil: no log is there. Explain returns the errors of
+// Decide, and one for a domain without rules, which Decide allows. It is safe for concurrent use.
+func Explain(ctx context.Context, d *decide.Decider, req decide.Request, inRedis func(window.LogID) string) (*Explanation, error) {
 	var c decide.Call
-	d := decide.NewDecider(rs, decide.Options{Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved})
+	rs := d.Rules()
 	d.Prepare(ctx, &c, req)
 	if _, err := c.Decide(ctx, window.MayWait); err != nil {
 		return nil, err

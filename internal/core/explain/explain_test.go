@@ -117,7 +117,7 @@ func explainWith(t *testing.T, rs *rules.Rules, req decide.Request, inRedis func
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }()
-	return Explain(t.Context(), rs, req, decide.Options{Store: store}, inRedis)
+	return Explain(t.Context(), decide.NewDecider(rs, decide.Options{Store: store}), req, inRedis)
 }
 
 // TestExplainPolicies: an explanation says how a limit counts.
@@ -149,9 +149,9 @@ func TestExplainPolicies(t *testing.T) {
 		}
 		store := memstore.New(memstore.Options{})
 		defer store.Close()
-		e, err := Explain(t.Context(), rs, decide.Request{Domain: "edge", Descriptors: []decide.Descriptor{
+		e, err := Explain(t.Context(), decide.NewDecider(rs, decide.Options{Store: store}), decide.Request{Domain: "edge", Descriptors: []decide.Descriptor{
 			{Entries: descriptors.Descriptor{{Key: "f", Value: "x"}}, Cost: 1},
-		}}, decide.Options{Store: store}, nil)
+		}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

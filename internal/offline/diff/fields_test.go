@@ -257,7 +257,7 @@ func randomDescriptor(rnd *rand.Rand) (d descriptors.Descriptor) {
 
 // match returns the rule that a domain has for a descriptor. It does not use places.
 func match(rs *rules.Rules, domain string, d descriptors.Descriptor) *rules.Rule {
-	e, err := explain.Explain(context.Background(), rs, decide.Request{Domain: domain, Descriptors: []decide.Descriptor{{Entries: d}}}, decide.Options{Store: nothing{}}, nil)
+	e, err := explain.Explain(context.Background(), decide.NewDecider(rs, decide.Options{Store: nothing{}}), decide.Request{Domain: domain, Descriptors: []decide.Descriptor{{Entries: d}}}, nil)
 	if err != nil {
 		return nil // the domain does not exist
 	}
