@@ -32,6 +32,7 @@ import (
 	"github.com/slidegate/slidegate/internal/migrate/compare"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/calls"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/internal/operate/rates"
@@ -185,6 +186,7 @@ type measures struct {
 // operators is what answers the people who run the process.
 type operators struct {
 	insight  *insight.Insight
+	history  *history.Counter
 	access   *admin.Access
 	sampler  *rates.Sampler
 	instance string // the name of this process in answers
@@ -253,6 +255,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.openInsight()
+	p.openHistory()
 	return nil
 }
 
@@ -353,7 +356,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 			return followHealth(ctx, p.network.health, p.probes.whyUnhealthy, p.logs.main)
 		})
 	}
-	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run, p.operators.history.Run}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"os"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
@@ -33,4 +35,17 @@ func (p *process) openInsight() {
 	p.store.inspect(&o)
 	p.operators.insight = insight.New(o)
 	p.open.add(p.operators.insight.Close)
+}
+
+// openHistory makes what counts denials for operators. With the memory store it keeps them beside the
+// snapshot.
+func (p *process) openHistory() {
+	o := history.Options{Totals: p.readTotals, Denied: p.operators.insight.DeniedIn, Now: time.Now, Log: p.logs.main}
+	if r := p.store.redis; r != nil {
+		o.Redis = &history.Redis{Client: r.Scopes[0].Client, Prefix: p.settings.Store.Redis.KeyPrefix}
+	} else if file := p.settings.Store.Memory.Snapshot; file != "" {
+		o.File = file + ".history"
+	}
+	p.operators.history = history.New(o)
+	p.open.add(p.operators.history.Close)
 }

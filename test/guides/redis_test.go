@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/operate/history"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -62,6 +65,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 	if err != nil || len(scripts) < 5 {
 		t.Fatalf("got the scripts %q, error %v, want all", scripts, err)
 	}
+	scripts = append(scripts, "../../internal/operate/history/add.lua", "../../internal/operate/history/read.lua")
 	for _, script := range scripts {
 		text := tree.Read(t, strings.TrimPrefix(script, "../../"))
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
@@ -141,6 +145,18 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 	}
 	if n, err := admin.Exists(t.Context(), "slidegate:instances").Result(); n != 0 || err != nil {
 		t.Errorf("the entry of an instance that has ended is there: %d, %v", n, err)
+	}
+	// The history: a take at the end of the process, and an answer.
+	counted := history.New(history.Options{
+		Totals: func(t *metrics.Totals) { t.Rules = []metrics.RuleTotals{{Domain: "d", Rule: "r", Decisions: 1}} },
+		Denied: func(time.Time) map[string]uint64 { return map[string]uint64{"sacme": 1} },
+		Redis:  &history.Redis{Client: client, Prefix: "slidegate:"}, Now: time.Now, Log: zap.NewNop(),
+	})
+	if err := counted.Close(); err != nil {
+		t.Error(err)
+	}
+	if all, err := counted.Read(t.Context(), history.Query{To: time.Now()}); err != nil || len(all.Rules) != 1 || len(all.Days) == 0 {
+		t.Errorf("the history: %+v, %v", all, err)
 	}
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)

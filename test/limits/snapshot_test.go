@@ -2,6 +2,7 @@ package limits
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/stack"
@@ -103,6 +105,37 @@ func TestRestartKeepsLogs(t *testing.T) {
 	if err != nil || stack.Remaining(out) != 98 {
 		t.Errorf("after the next restart: got %v, error %v, want 98 remaining", out, err)
 	}
+}
+
+// TestRestartKeepsHistory stops rls in the minute of a denial. The next process knows the denial, in Redis
+// of each topology and beside the snapshot.
+func TestRestartKeepsHistory(t *testing.T) {
+	keeps := func(t *testing.T, settings map[string]string) {
+		rls := stack.Setup{Rules: stack.PerKey, Env: settings}.Serve(t)
+		ask := stack.Limiter(t, rls)
+		for range 103 {
+			if _, err := ask("api_key=secret-1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		restart(t, rls)
+		var got history.History
+		if err := json.Unmarshal([]byte(stack.Page(t, rls.Admin()+"/v1/history")), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Rules) != 1 || len(got.Days) != 1 {
+			t.Fatalf("got %+v, want a rule and a day", got)
+		}
+		hour, who := got.Rules[0].Hours[0], got.Days[0].Subjects[0]
+		if hour.Decisions != 103 || hour.Denials != 3 || who.Count != 3 || !strings.HasPrefix(who.Name, "key ") && who.Digest == "" {
+			t.Errorf("got %+v and %+v, want 3 denials of 103 decisions", hour, who)
+		}
+	}
+	t.Run("snapshot", func(t *testing.T) {
+		t.Parallel()
+		keeps(t, map[string]string{stack.EnvSnapshot: filepath.Join(t.TempDir(), "logs")})
+	})
+	t.Run("redis", func(t *testing.T) { stack.EachTopology(t, keeps) })
 }
 
 // TestRestartForgets proves that rls keeps nothing without the setting.

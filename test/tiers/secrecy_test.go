@@ -177,6 +177,7 @@ func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 				"/v1/logs":    {"rule", "cursor"},
 				"/v1/denials": {"rule", "subject", "route", "address", "since", "shadow", "limit"},
 				"/v1/top":     {"by", "order", "minutes", "limit"},
+				"/v1/history": {"rule", "subject", "from", "to"},
 				"/v1/rules":   {"q", "domain", "limit"},
 				"/v1/resets":  nil, "/v1/state": nil, "/v1/openapi.yaml": nil,
 				"/v1/tiers/lookup": {"digest", "id"},

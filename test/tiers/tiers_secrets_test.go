@@ -623,7 +623,7 @@ func (e *evidence) recordViews(t *testing.T, rls *edge.RLSServer) {
 	}
 	for _, path := range []string{
 		"/v1/usage?subject=acme", "/v1/usage?subject=gone", "/v1/usage?address=192.0.2.1", "/v1/usage?descriptor=edge/route=search", "/v1/logs", "/v1/resets", "/v1/denials?limit=10000",
-		"/v1/top", "/v1/top?by=route", "/v1/top?by=rule", "/v1/top?by=address", "/v1/top?order=near", "/v1/top?order=shadow", "/v1/rules?limit=1000", "/v1/state", "/v1/openapi.yaml",
+		"/v1/history", "/v1/top", "/v1/top?by=route", "/v1/top?by=rule", "/v1/top?by=address", "/v1/top?order=near", "/v1/top?order=shadow", "/v1/rules?limit=1000", "/v1/state", "/v1/openapi.yaml",
 		"/subject?id=acme", "/subject?address=192.0.2.1", "/denials", "/denials?shadow=only", "/top", "/top?by=route", "/top?by=address", "/rules", "/try", "/audit", "/login", "/", "/rlconfig", "/stats",
 	} {
 		for _, accept := range []string{"text/html", "application/json", "*/*"} {

@@ -1,10 +1,10 @@
 package snapshot
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,17 +68,6 @@ func writable(path string) error {
 		return err
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// begin creates the file that is to replace path, in the same directory. Only the user of
-// the process can read it. Its name is always the same, so a process that is killed leaves
-// at most one such file, which the next process replaces.
-func begin(path string) (*os.File, error) {
-	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // load reads the file. It leaves s.Store nil if there is no file, or no usable one.
@@ -170,43 +159,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// save writes the logs to a new file, which then takes the name of the old one. So at
-// every moment the file of that name is complete. save returns the number of logs.
+// save writes the logs to the file, and returns their number.
 func (s *Store) save() (logs int, err error) {
-	f, err := begin(s.file)
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	w := bufio.NewWriterSize(f, 1<<16)
-	if logs, err = s.Save(w); err != nil {
-		return 0, err
-	}
-	if err := w.Flush(); err != nil {
-		return 0, err
-	}
-	if err := f.Sync(); err != nil {
-		return 0, err
-	}
-	if err := f.Close(); err != nil {
-		return 0, err
-	}
-	if err := os.Rename(f.Name(), s.file); err != nil {
-		return 0, err
-	}
-	return logs, syncDir(filepath.Dir(s.file))
-}
-
-// syncDir writes a directory to disk, so that its names survive a crash of the machine.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
+	err = files.Replace(s.file, func(w io.Writer) error {
+		logs, err = s.Save(w)
 		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	})
+	return logs, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/migrate/compat/pages"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
@@ -26,6 +27,8 @@ type Pages struct {
 	Active func() Active
 	// Insight answers questions about usage and denials.
 	Insight *insight.Insight
+	// History answers what was counted in the last 30 days.
+	History func(context.Context, history.Query) (*history.History, error)
 	// State returns the state of the process.
 	State func() insight.State
 	// Explain says what the active rules say to a request, and charges nothing. A mistake in the

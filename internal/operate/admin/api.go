@@ -54,6 +54,7 @@ func (a *api) routes() []route {
 		{"GET", "/v1/resets", false, nil, "The last resets of this instance, the newest first.", a.resets},
 		{"GET", "/v1/denials", false, []string{"rule", "subject", "route", "address", "request", "since", "shadow", "limit"}, "The last denials of this instance, the newest first.", a.denials},
 		{"GET", "/v1/top", false, []string{"by", "order", "minutes", "limit"}, "Who is denied most, or is nearest to its limits, in this instance. error is how much too large a count may be.", a.top},
+		{"GET", "/v1/history", false, []string{"rule", "subject", "from", "to"}, "Decisions and denials of rules by the hour, and the most denied customers by the day, of up to 30 days. Default: the last 7 days.", a.history},
 		{"GET", "/v1/rules", false, []string{"q", "domain", "limit"}, "The active rules, with their limits in plain words. found is how many fit.", a.rules},
 		{"GET", "/v1/state", false, nil, "The state of this instance: problems, rates, times, store, configuration.", a.state},
 		{"POST", "/v1/explain", false, nil, "Which rules a request matches and why, and the answer of an empty store. Charges nothing.", a.explain},

@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
@@ -25,22 +27,22 @@ func filter(query url.Values, now time.Time) (f insight.Filter, err error) {
 	if f.Address != "" && insight.Address(f.Address) == "" {
 		return f, errors.New("address: write an address or a network, such as 192.0.2.0/24")
 	}
-	f.Since, err = since(query, now)
+	f.Since, err = instant(query, "since", now, time.Time{})
 	return f, err
 }
 
-// since returns the time of the parameter since, or the zero time if there is none.
-func since(query url.Values, now time.Time) (time.Time, error) {
-	text := query.Get("since")
-	if !query.Has("since") {
-		return time.Time{}, nil
+// instant returns the time of a parameter, or otherwise if there is none.
+func instant(query url.Values, name string, now, otherwise time.Time) (time.Time, error) {
+	text := query.Get(name)
+	if !query.Has(name) {
+		return otherwise, nil
 	}
 	if d, err := time.ParseDuration(text); err == nil && d > 0 {
 		return now.Add(-d), nil
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, fmt.Errorf("since=%s: write how long ago, such as 5m, or a time such as 2026-01-31T09:30:00Z", repeated(text))
+		return t, fmt.Errorf("%s=%s: write how long ago, such as 5m, or a time such as 2026-01-31T09:30:00Z", name, repeated(text))
 	}
 	return t, nil
 }
@@ -52,4 +54,27 @@ func (a *api) denials(w http.ResponseWriter, _ *http.Request, query url.Values) 
 		return
 	}
 	answer(w, a.Insight.Denials(f))
+}
+
+func (a *api) history(w http.ResponseWriter, r *http.Request, query url.Values) {
+	now := time.Now()
+	q := history.Query{Rule: query.Get("rule"), Subject: query.Get("subject")}
+	var errs [3]error
+	q.From, errs[0] = instant(query, "from", now, now.AddDate(0, 0, -7))
+	q.To, errs[1] = instant(query, "to", now, now)
+	if q.Rule != "" && q.Subject != "" {
+		errs[2] = errors.New("name one of rule and subject, not both")
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		refuse(w, http.StatusBadRequest, "%s", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	all, err := a.History(ctx, q)
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	answer(w, all)
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -33,6 +36,7 @@ var documented = map[string]struct{ body, answer any }{
 	"POST /v1/reset":       {body: insight.ResetRequest{}, answer: insight.Reset{}},
 	"GET /v1/resets":       {answer: Resets{}},
 	"GET /v1/denials":      {answer: insight.Denials{}},
+	"GET /v1/history":      {answer: history.History{}},
 	"GET /v1/top":          {answer: insight.Top{}},
 	"GET /v1/rules":        {answer: Rules{}},
 	"GET /v1/state":        {answer: insight.State{}},
@@ -49,6 +53,7 @@ var paramSchemas = map[string]object{
 	"descriptor": {"description": "such as edge/route=search; for an API key write digest, since proxies log URLs"},
 	"digest":     {"description": "the digest of an API key, as rls digest prints it"},
 	"domain":     {},
+	"from":       {"description": "5m, or a time such as 2026-01-31T09:30:00Z"},
 	"id":         {},
 	"limit":      {"type": "integer", "minimum": 1},
 	"minutes":    {"description": "the time to rank", "enum": []int{1, 5, 60}},
@@ -59,6 +64,7 @@ var paramSchemas = map[string]object{
 	"shadow":     {"description": "the denials in shadow mode only, or without them", "enum": shadows},
 	"since":      {"description": "5m, or a time such as 2026-01-31T09:30:00Z"},
 	"subject":    {"description": "the id of a customer"},
+	"to":         {"description": "5m, or a time such as 2026-01-31T09:30:00Z"},
 }
 
 // describeAPI makes the description of the API from the routes and the types.
@@ -130,7 +136,7 @@ func allPages(t testing.TB) Pages {
 	})
 	t.Cleanup(func() { _ = in.Close() })
 	return Pages{
-		Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: testAccess(true), Insight: in,
+		Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: testAccess(true), Insight: in, History: noHistory,
 		State: func() insight.State {
 			return insight.State{Problems: []insight.Problem{}, Rates: insight.Rates{Decisions: []float64{}, Denials: []float64{}, Degraded: []float64{}, Rules: []insight.RuleRate{}}, Config: insight.Config{Files: []string{}}}
 		},
@@ -256,6 +262,11 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 		{"GET", "/v1/top?by=rule&order=near&minutes=60", "", 200, "Top"},
 		{"GET", "/v1/top?by=colour", "", 400, "Problem"},
 		{"GET", "/v1/top?minutes=7", "", 400, "Problem"},
+		{"GET", "/v1/history?rule=r&from=720h&to=2026-01-31T09:30:00Z", "", 200, "History"},
+		{"GET", "/v1/history?subject=acme", "", 200, "History"},
+		{"GET", "/v1/history?subject=acme&rule=r", "", 400, "Problem"},
+		{"GET", "/v1/history?from=yesterday", "", 400, "Problem"},
+		{"GET", "/v1/history?to=", "", 400, "Problem"},
 		{"GET", "/v1/rules?limit=1", "", 200, "Rules"},
 		{"GET", "/v1/rules?limit=x", "", 400, "Problem"},
 		{"GET", "/v1/state", "", 200, "State"},
@@ -301,4 +312,10 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 	if got := (call{method: http.MethodGet, path: "/v1/openapi.yaml"}).send(t, h); got.Code != 200 || !bytes.Equal(got.Body.Bytes(), openAPI) {
 		t.Errorf("/v1/openapi.yaml: %d", got.Code)
 	}
+}
+
+// noHistory answers as a process that has counted nothing.
+func noHistory(ctx context.Context, q history.Query) (*history.History, error) {
+	c := history.New(history.Options{Now: time.Now, Log: zap.NewNop()})
+	return c.Read(ctx, q)
 }

@@ -93,17 +93,13 @@ func (i *Insight) Top(q TopQuery) Top {
 	}
 	i.recorder.drain()
 	i.recorder.mu.Lock()
-	counts := i.recorder.tops.merge(at, kind{order, by}, i.opts.Now(), &t)
+	newest := i.opts.Now().UnixNano() / int64(spans[at].bucket)
+	counts := i.recorder.tops.merge(at, kind{order, by}, newest-int64(spans[at].buckets), newest, &t)
 	i.recorder.mu.Unlock()
 	for name, e := range counts {
 		e.Name = name
 		if t.By == TopBys[0] {
-			switch e.Name = name[1:]; name[:1] {
-			case asDigest:
-				e.Digest, e.Name = name[1:], shortKey(name[1:])
-			case asAddress:
-				e.Address = e.Name
-			}
+			e.Who(name)
 		}
 		e.Count += t.Error // the true count is not larger than this
 		t.Entries = append(t.Entries, e)
@@ -113,6 +109,40 @@ func (i *Insight) Top(q TopQuery) Top {
 	})
 	t.Entries = t.Entries[:min(len(t.Entries), q.Limit)]
 	return t
+}
+
+// DeniedIn returns how often the most denied subjects were denied in a minute, by the names that
+// [TopEntry.Who] takes. No count is larger than the true one. Only the last five minutes are known.
+func (i *Insight) DeniedIn(minute time.Time) map[string]uint64 {
+	number := minute.UnixNano() / int64(spans[1].bucket)
+	i.recorder.drain()
+	i.recorder.mu.Lock()
+	counts := i.recorder.tops.merge(1, kind{}, number-1, number, new(Top))
+	i.recorder.mu.Unlock()
+	all := make(map[string]uint64, len(counts))
+	for name, e := range counts {
+		all[name] = e.Count
+	}
+	return all
+}
+
+// Who sets whom a name in a ranking means: a subject, a digest or an address. It returns false, and
+// sets nothing, if the name is malformed.
+func (e *TopEntry) Who(name string) bool {
+	if len(name) < 2 {
+		return false
+	}
+	switch who := name[1:]; name[:1] {
+	case asSubject:
+		e.Name = who
+	case asDigest:
+		e.Name, e.Digest = shortKey(who), who
+	case asAddress:
+		e.Name, e.Address = who, who
+	default:
+		return false
+	}
+	return true
 }
 
 // A kind is one list: an index in TopOrders and one in TopBys.
@@ -221,14 +251,13 @@ func (t *tops) bucket(span int, at time.Time) *bucket {
 	return b
 }
 
-// merge returns the smallest counts of one kind and span at a time, by name. It sets Error and Sampled
-// of a list.
-func (t *tops) merge(span int, k kind, now time.Time, top *Top) map[string]TopEntry {
+// merge returns the smallest counts of one kind, by name, in the buckets of a span with a number above
+// after, up to newest. It sets Error and Sampled of a list.
+func (t *tops) merge(span int, k kind, after, newest int64, top *Top) map[string]TopEntry {
 	counts := make(map[string]TopEntry)
-	number := now.UnixNano() / int64(spans[span].bucket)
 	for i := range t.spans[span] {
 		b := &t.spans[span][i]
-		if b.number <= number-int64(spans[span].buckets) || b.number > number {
+		if b.number <= after || b.number > newest {
 			continue
 		}
 		if b.missed[k.order] > 0 {
