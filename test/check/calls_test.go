@@ -40,8 +40,11 @@ func freeze(r *running) {
 	if err := r.rls.Signal(syscall.SIGSTOP); err != nil {
 		r.t.Fatal(err)
 	}
-	r.get(1, "/login")
-	r.stat(timedOut)
+	process.Eventually(r.t, timedOut, func() bool { // on a busy machine the first call may end before it is sent
+		r.get(1, "/login")
+		n, err := r.envoy.Stat(timedOut)
+		return err == nil && n > 0
+	})
 	if err := r.rls.Signal(syscall.SIGCONT); err != nil {
 		r.t.Fatal(err)
 	}
