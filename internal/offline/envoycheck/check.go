@@ -62,6 +62,7 @@ type Input struct {
 	Options       Options
 	Managers      []*Manager // those to check
 	unread        []string
+	broken        []string // how calls of rls have failed
 	sites, chosen []*site
 	domains       map[string]*descriptors.Tree[*Rule]
 }

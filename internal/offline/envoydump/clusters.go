@@ -76,8 +76,14 @@ type UpstreamTLS struct {
 		Certificates []struct {
 			Chain DataSource `json:"certificate_chain"`
 		} `json:"tls_certificates"`
+		Discovered []struct{} `json:"tls_certificate_sds_secret_configs"`
 		Validation *struct {
-			CA DataSource `json:"trusted_ca"`
+			CA       *DataSource `json:"trusted_ca"`
+			System   *struct{}   `json:"system_root_certs"`
+			Provider *struct{}   `json:"ca_certificate_provider_instance"`
+			Hashes   []string    `json:"verify_certificate_hash"`
+			Keys     []string    `json:"verify_certificate_spki"`
+			Trust    string      `json:"trust_chain_verification"`
 		} `json:"validation_context"`
 		Combined *struct{} `json:"combined_validation_context"`
 		SDS      *struct{} `json:"validation_context_sds_secret_config"`
@@ -89,15 +95,24 @@ type DataSource struct {
 	File string `json:"filename"`
 }
 
-// Files are the files of certificates: those that Envoy presents, and those that it trusts.
-func (t *UpstreamTLS) Files() (all []string) {
-	for _, c := range t.Common.Certificates {
-		all = append(all, c.Chain.File)
+// Verifies reports whether Envoy verifies the certificate of the other side.
+func (t *UpstreamTLS) Verifies() bool {
+	v := t.Common.Validation
+	return t.Common.Combined != nil || t.Common.SDS != nil ||
+		v != nil && v.Trust != "ACCEPT_UNTRUSTED" && (v.CA != nil || v.System != nil || v.Provider != nil || len(v.Hashes)+len(v.Keys) > 0)
+}
+
+// Files are the files of certificates: those that Envoy presents, and those that it trusts. If discovered,
+// a discovery service has others.
+func (t *UpstreamTLS) Files() (all []string, discovered bool) {
+	c := &t.Common
+	for _, one := range c.Certificates {
+		all = append(all, one.Chain.File)
 	}
-	if t.Common.Validation != nil {
-		all = append(all, t.Common.Validation.CA.File)
+	if c.Validation != nil && c.Validation.CA != nil {
+		all = append(all, c.Validation.CA.File)
 	}
-	return all
+	return all, len(c.Discovered) > 0 || c.Combined != nil || c.SDS != nil
 }
 
 // A Host is one endpoint of a cluster, with its health.
@@ -112,6 +127,12 @@ type Host struct {
 		Name  string `json:"name"`
 		Value uint64 `json:"value,string"`
 	} `json:"stats"`
+}
+
+// Out reports whether Envoy calls the host only if no other is left.
+func (h *Host) Out() bool {
+	eds := h.Health.EDS
+	return h.Health.FailedCheck || h.Health.FailedOutlier || eds == "UNHEALTHY" || eds == "DRAINING" || eds == "TIMEOUT"
 }
 
 // Stat returns a counter of the host, such as cx_connect_fail.

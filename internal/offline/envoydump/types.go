@@ -116,13 +116,18 @@ type RateLimitFilter struct {
 
 // Authorization is the configuration of an ext_authz filter.
 type Authorization struct {
-	Call           Call      `json:"grpc_service"`
-	HTTP           *struct{} `json:"http_service"`
-	Open           bool      `json:"failure_mode_allow"`
-	StatPrefix     string    `json:"stat_prefix"`
-	AllowedHeaders *struct {
-		Patterns []StringMatcher `json:"patterns"`
-	} `json:"allowed_headers"`
+	Call       Call      `json:"grpc_service"`
+	HTTP       *struct{} `json:"http_service"`
+	Open       bool      `json:"failure_mode_allow"`
+	StatPrefix string    `json:"stat_prefix"`
+	// AllowedHeaders are those that Envoy sends. Nil: all but the disallowed ones.
+	AllowedHeaders    *StringMatchers `json:"allowed_headers"`
+	DisallowedHeaders StringMatchers  `json:"disallowed_headers"`
+}
+
+// StringMatchers match what one of them matches.
+type StringMatchers struct {
+	Patterns []StringMatcher `json:"patterns"`
 }
 
 // A StringMatcher has one of these fields.
