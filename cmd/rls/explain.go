@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
+	"net/http"
 	"strings"
 	"time"
 
@@ -18,8 +20,10 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
+	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/tables"
+	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -37,8 +41,9 @@ type explainCmd struct {
 
 func explainOf(c *cli) *cobra.Command {
 	var e explainCmd
-	cmd := leaf("explain", "Print which rules a request matches and why, and the answer of an empty store or of the running service.", func() error { return e.Run(c) })
-	cmd.Long = cmd.Short + "\n\nWithout --live rls calls no service. With --live it sends the request to the running one and prints a line for each answer."
+	cmd := leaf("explain", "Print which rules a request matches and why, and what the answer would be.", func() error { return e.Run(c) })
+	cmd.Long = cmd.Short + "\n\nrls asks the running service, which charges nothing and says what would happen now. If no service answers at admin.address, or with --rules, the answer is that with nothing used, and the first line says so. " +
+		"With --live, rls sends the request to the running service and prints a line for each answer."
 	f := cmd.Flags()
 	descriptorFlag(f, &e.Descriptor)
 	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional without --live if the rules have only one")
@@ -50,8 +55,8 @@ func explainOf(c *cli) *cobra.Command {
 	return cmd
 }
 
-// Run prints which rules match and why, and the answer of an empty store, or with Live that of the
-// running service.
+// Run prints which rules match and why, and what the answer would be now, or with nothing used if no
+// service can be asked. With Live it sends the request.
 func (e *explainCmd) Run(c *cli) error {
 	l, err := c.load()
 	switch {
@@ -63,6 +68,20 @@ func (e *explainCmd) Run(c *cli) error {
 		return usage("--until-denied and --address are for --live: give it too")
 	}
 	s := l.Settings
+	nothing := "--rules asks no service"
+	if e.Rules == "" {
+		var answer *admin.Explained
+		if answer, err = e.now(c); err == nil {
+			for _, step := range answer.Steps {
+				fmt.Fprintln(&stdout, safetext.Text(step))
+			}
+			return nil
+		}
+		if refused := new(client.Refusal); errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
+			return usageError{err}
+		}
+		nothing = err.Error()
+	}
 	if e.Rules != "" {
 		s.Rules.Source, s.Rules.Path = settings.RulesFiles, e.Rules
 	}
@@ -84,8 +103,18 @@ func (e *explainCmd) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintln(&stdout, "with nothing used: "+safetext.Text(nothing))
 	fmt.Fprintln(&stdout, strings.Join(append(e.origin(s, g), lines...), "\n"))
 	return nil
+}
+
+// now asks the running service what would happen now.
+func (e *explainCmd) now(c *cli) (*admin.Explained, error) {
+	ask, err := (&adminPorts{Timeout: e.Timeout}).client(c)
+	if err != nil {
+		return nil, err
+	}
+	return ask.Explain(context.Background(), admin.ExplainRequest{Domain: e.Domain, Descriptors: e.Descriptor, Tier: e.Tier, Hits: &e.Hits})
 }
 
 // origin returns the lines that say where the rules and the tier come from.

@@ -126,6 +126,7 @@ func TestCommandLine(t *testing.T) {
 			"- {name: b, steps: [{descriptors: [api_key=1]}]}\n"
 		x = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"
 	)
+	t.Setenv("SLIDEGATE_ADMIN_ADDRESS", "127.0.0.1:1") // nothing listens there
 	domains := write(t, "domain: a\n---\ndomain: b\n")
 	redis := write(t, "store: {type: redis, redis: {key_prefix: 'own:'}}\n")
 	elsewhere := write(t, "tiers: {source: redis}\n")
@@ -170,9 +171,9 @@ func TestCommandLine(t *testing.T) {
 		{line: "explain --descriptor a=b --domain other", code: 2, stderr: `--domain: the rules have no such domain, only edge`},
 		{line: "explain --descriptor a=b --rules " + domains, code: 2, stderr: "--domain: the rules have a, b: choose one"},
 		{line: "explain --descriptor route=search,api_key=demo-pro --hits 5", stdout: "cost  5, has room, 9495 remain"},
-		{line: "explain --descriptor api_key=unknown", stdout: "rules: the built-in example (rules.path is not set; "},
-		{line: "explain --descriptor api_key=unknown", stdout: "\nanswer, with an empty store: OK\n"},
-		{line: "explain --descriptor a=1 --domain a --rules " + domains, stdout: "rules: " + domains + "\ndescriptor 1\n"},
+		{line: "explain --descriptor api_key=unknown", stdout: "with nothing used: the admin port does not answer: dial tcp 127.0.0.1:1: connect: connection refused; check that rls runs, and --admin or admin.address\nrules: the built-in example (rules.path is not set; "},
+		{line: "explain --descriptor api_key=unknown", stdout: "\nanswer: OK\n"},
+		{line: "explain --descriptor a=1 --domain a --rules " + domains, stdout: "with nothing used: --rules asks no service\nrules: " + domains + "\ndescriptor 1\n"},
 		{line: "explain --descriptor api_key=demo-free --config " + redis, stdout: "\n    in Redis: own:{id.hobby}:edge|api_key:id.hobby:60000000\n"},
 		{line: "explain --descriptor api_key=unknown --config " + elsewhere, stdout: "\ntier: free (the default; explain does not ask tiers.source redis; give --tier)\ndescriptor 1\n"},
 		{line: "explain --descriptor api_key=unknown --tier pro --config " + elsewhere, stdout: "SLIDEGATE_ variables)\ndescriptor 1\n"},

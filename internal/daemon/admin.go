@@ -17,7 +17,6 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
@@ -58,15 +57,16 @@ func (p *process) reloadNow(context.Context) error {
 	return p.generations.refused[fromFiles]
 }
 
-// explain says what the active rules say to a request, with an empty store. It charges nothing.
+// explain says what the active rules say to a request now. It charges nothing.
 func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.Explained, error) {
 	g := p.generations.now()
 	req, err := explained(g, q)
 	if err != nil {
 		return nil, &insight.InvalidError{Text: err.Error()}
 	}
-	store := memstore.New(memstore.Options{SweepInterval: -1})
-	defer func() { _ = store.Close() }() // the store is only for this answer
+	var read insight.Options
+	p.store.inspect(&read)
+	store := &explain.Live{Inspector: read.Inspector}
 	var inRedis func(window.LogID) string
 	if p.settings.Store.Type == settings.StoreRedis {
 		inRedis = func(id window.LogID) string { return keyName(&p.settings.Store, id) }
@@ -75,7 +75,12 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 	if err != nil {
 		return nil, err
 	}
-	answer := &admin.Explained{Allowed: e.Verdict.Allowed, Steps: e.Lines, Generation: g.Digest}
+	answer := &admin.Explained{Allowed: e.Verdict.Allowed, Source: p.settings.Store.Type, Generation: g.Digest}
+	first := "with what is used now, in the " + answer.Source + " store of " + p.operators.instance
+	if store.Err != nil {
+		answer.Source, first = insight.SourceNone, "with nothing used, because the store does not answer: what is used cannot be known"
+	}
+	answer.Steps = append([]string{first}, e.Lines...)
 	for i := range e.Verdict.Limits {
 		if name := e.Verdict.Limits[i].Rule.Name; !slices.Contains(answer.Rules, name) {
 			answer.Rules = append(answer.Rules, name)

@@ -143,6 +143,19 @@ func checkAnswers(t *testing.T, c *apiClient, s settings.Settings) {
 	want("the first rule", fmt.Sprint(first["rules"].([]any)[0].(map[string]any)["name"], " of ", first["found"]), "api_key of 2")
 	want("a rule by its name", c.ask("GET", "/v1/rules?q=route.api_key", "", 200)["found"], 1.0)
 
+	denied := `{"descriptors":["api_key=` + usageKey + `","route=search,api_key=` + usageKey + `"]}`
+	now := c.ask("POST", "/v1/explain", denied, 200)
+	want("a customer who is denied now", fmt.Sprint(now["allowed"], " ", now["source"]), "false "+s.Store.Type)
+	want("the first step", strings.HasPrefix(fmt.Sprint(now["steps"].([]any)[0]), "with what is used now, in the "+s.Store.Type), true)
+	used := func() (all []any) {
+		for _, l := range c.ask("GET", "/v1/usage?subject=acme", "", 200)["limits"].([]any) {
+			all = append(all, l.(map[string]any)["used"])
+		}
+		return all
+	}
+	before := used()
+	c.ask("POST", "/v1/explain", `{"descriptors":["api_key=`+usageKey+`"]}`, 200)
+	want("usage after explanations", used(), before)
 	explained := c.ask("POST", "/v1/explain", `{"descriptors":["api_key=`+usageKey+`"],"hits":4,"tier":"free"}`, 200)
 	steps := fmt.Sprint(explained["steps"])
 	want("4 hits of a tier that has 2", explained["allowed"], false)
@@ -151,6 +164,7 @@ func checkAnswers(t *testing.T, c *apiClient, s settings.Settings) {
 
 	done := c.ask("POST", "/v1/reset", `{"subject":"acme","reason":"ticket 4711"}`, 200)
 	want("logs that were removed", done["logs"], 3)
+	want("after the reset", c.ask("POST", "/v1/explain", denied, 200)["allowed"], true)
 	want("resets", len(c.ask("GET", "/v1/resets", "", 200)["resets"].([]any)), 1)
 
 	write(t, s.Rules.Path, "domain: edge\ndescriptors: [{key: a, rate_limit: {unit: fortnight}}]\n")

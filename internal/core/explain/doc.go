@@ -7,6 +7,6 @@
 //     each value of another entry, the names of its logs are found in the store, parsed, and made
 //     again from the values: only a log that a request would get counts.
 //   - [Log] and [Sample] ask the reverse: whose log is this, and which logs would a subject get?
-//   - [Explain] decides a request with an empty store, and says how the rules come to the verdict.
+//   - [Explain] decides a request without a charge, and says how the rules come to the verdict.
 //   - [NewReview] describes rules to their author, and names what has no effect.
 package explain

@@ -19,8 +19,8 @@ type Explanation struct {
 	Verdict decide.Verdict
 }
 
-// Explain decides a request by d, and explains the answer. The store of d is empty, and nothing else
-// uses it, such as that of a [decide.Decider.Trial]. The explanation has no values of API keys.
+// Explain decides a request by d, and explains the answer. The store of d is empty or a [Live] one,
+// and nothing else uses it: d is a [decide.Decider.Trial]. The explanation has no values of API keys.
 // inRedis returns the name of a log in Redis; nil: no log is there. Explain returns the errors of
 // Decide, and one for a domain without rules, which Decide allows. It is safe for concurrent use.
 func Explain(ctx context.Context, d *decide.Decider, req decide.Request, inRedis func(window.LogID) string) (*Explanation, error) {
@@ -202,9 +202,9 @@ func (e *Explanation) explainPolicy(s *decide.LimitStatus) {
 func (e *Explanation) explainVerdict() {
 	v := &e.Verdict
 	if v.Allowed {
-		e.addf("answer, with an empty store: OK")
+		e.addf("answer: OK")
 	} else {
-		e.addf("answer, with an empty store: OVER_LIMIT")
+		e.addf("answer: OVER_LIMIT")
 	}
 	if v.Decisive >= 0 {
 		e.addf("  headers and metadata describe the rule %s", v.Limits[v.Decisive].Rule.Name)

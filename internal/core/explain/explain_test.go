@@ -82,7 +82,7 @@ descriptor 5
   no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it
 descriptor 6
   other=1: no rule here has this key with this value, or the key alone
-answer, with an empty store: OK
+answer: OK
   headers and metadata describe the rule files
   the rule later would have denied it if it were not only observed
 `)

@@ -57,7 +57,7 @@ func (a *api) routes() []route {
 		{"GET", "/v1/history", false, []string{"rule", "subject", "from", "to"}, "Decisions and denials of rules by the hour, and the most denied customers by the day, of up to 30 days. Default: the last 7 days.", a.history},
 		{"GET", "/v1/rules", false, []string{"q", "domain", "limit"}, "The active rules, with their limits in plain words. found is how many fit.", a.rules},
 		{"GET", "/v1/state", false, nil, "The state of this instance: problems, rates, times, store, configuration.", a.state},
-		{"POST", "/v1/explain", false, nil, "Which rules a request matches and why, and the answer of an empty store. Charges nothing.", a.explain},
+		{"POST", "/v1/explain", false, nil, "Which rules a request matches and why, and what the answer would be now. Charges nothing.", a.explain},
 		{"POST", "/v1/reload", true, nil, "Read rules and tiers again. 422 if they are refused; the last good ones stay.", a.reload},
 	}
 	if a.Tiers != nil {
@@ -324,8 +324,11 @@ type ExplainRequest struct {
 
 // An Explained is what the rules say to a request. No value of an API key is in it.
 type Explained struct {
-	// Allowed is the answer of an empty store.
+	// Allowed is what the answer would be now. With Source none it is that with nothing used.
 	Allowed bool `json:"allowed"`
+	// Source is where what is used was read: memory or redis, or none if it could not be. The first of
+	// Steps says it in words.
+	Source string `json:"source" doc:"where what is used was read; none: the store does not answer, so nothing counts as used"`
 	// Steps describe line by line how the rules come to it. Leading spaces are levels.
 	Steps []string `json:"steps"`
 	// Rules are the names of the rules that limit the request.

@@ -53,6 +53,16 @@ func (c *Client) Top(ctx context.Context, to Instance, values url.Values) (*insi
 	return get[insight.Top](ctx, c, to, "/v1/top", values)
 }
 
+// Explain asks the first instance what would happen to a request now.
+func (c *Client) Explain(ctx context.Context, request admin.ExplainRequest) (*admin.Explained, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	out := new(admin.Explained)
+	return out, c.call(ctx, c.Instances[0], http.MethodPost, "/v1/explain", body, out)
+}
+
 // Reset makes each instance reset what a request names, one after another: of instances that share a
 // store, the first one removes the logs.
 func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) ([]Answer[insight.Reset], error) {

@@ -373,6 +373,16 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestTryWithoutStore: if the store does not answer, the page does not say what would happen now.
+func TestTryWithoutStore(t *testing.T) {
+	for state, want := range map[string]string{"usual": "The request would pass now.", "degraded": "what would happen now cannot be known."} {
+		got := ask(t, newConsole(state), "/try", url.Values{"descriptors": {"route=search"}, "cost": {"1"}}, "").body
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: the page does not say %q:\n%s", state, want, got)
+		}
+	}
+}
+
 // TestUnrecognized: what names nothing is not taken for an API key and not repeated, and the page lists
 // ids that are spelled alike.
 func TestUnrecognized(t *testing.T) {

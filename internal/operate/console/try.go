@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -22,8 +23,8 @@ type trialPage struct {
 	Hidden bool
 	Wrong  string
 	Steps  []step
-	// Allowed is the answer; Done is true if there is one.
-	Done, Allowed bool
+	// Allowed is the answer; Done is true if there is one, and Known if it counts what is used now.
+	Done, Allowed, Known bool
 }
 
 // A step is one line of an explanation, with the lines that belong to it.
@@ -96,7 +97,7 @@ func (c *Console) explain(ctx context.Context, get func(string) string, p *trial
 		p.Wrong = err.Error()
 		return
 	}
-	p.Done, p.Allowed = true, e.Allowed
+	p.Done, p.Allowed, p.Known = true, e.Allowed, e.Source != insight.SourceNone
 	for _, line := range e.Steps {
 		text := strings.TrimLeft(line, " ")
 		p.Steps = append(p.Steps, step{Text: text, Depth: min((len(line)-len(text))/2, 3)})

@@ -26,10 +26,10 @@ const (
 	maxCause = 300
 )
 
-// The values of [Usage.Source] besides the names of stores.
+// The values of [Usage.Source] besides the names of stores. SourceNone: what is used is not known.
 const (
 	sourceLocal = "local"
-	sourceNone  = "none"
+	SourceNone  = "none"
 )
 
 // Usage returns what a subject has used of every limit that applies to it. It charges nothing
@@ -202,12 +202,12 @@ func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, r
 		return readings, nil, what
 	}
 	if i.opts.Local == nil {
-		u.Source = sourceNone
+		u.Source = SourceNone
 		return readings, nil, what + ": what is used is not known"
 	}
 	local, err := i.opts.Local.Read(ctx, missing)
 	if err != nil {
-		u.Source = sourceNone
+		u.Source = SourceNone
 		return readings, nil, what + ": what is used is not known"
 	}
 	if readings == nil {

@@ -28,6 +28,10 @@ func NewReading(id window.LogID, now time.Duration, b []byte) Reading {
 	return Reading{ID: id, Now: now, Contents: c, log: b}
 }
 
+// Packed returns the bytes of the log, as package packed has them. They are empty if it was not there,
+// and nothing may change them.
+func (r *Reading) Packed() []byte { return r.log }
+
 // Used returns what counts at r.Now under a limit. Of a log of [window.InFlight] it is what streams
 // hold at r.Now. Only a [window.TokenBucket] needs the limit: what is missing until its burst.
 func (r *Reading) Used(l window.Limit) uint64 {

@@ -1,10 +1,13 @@
 package memstore
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math/bits"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,6 +51,25 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading
 // Now returns the store's clock, as logs have it: the time since 1970-01-01 UTC. It is safe for
 // concurrent use.
 func (s *Store) Now() time.Duration { return time.Duration(s.clockMicros()) * time.Microsecond }
+
+// Copy returns a store with the logs of readings. Without readings its clock is that of [New];
+// otherwise it stands at the latest of them. The store has no sweeper.
+func Copy(readings []inspect.Reading) *Store {
+	o := Options{SweepInterval: -1}
+	if len(readings) > 0 {
+		now := slices.MaxFunc(readings, func(a, b inspect.Reading) int { return cmp.Compare(a.Now, b.Now) }).Now
+		o.Clock = func() time.Duration { return now }
+	}
+	s := New(o)
+	for i := range readings {
+		r := &readings[i]
+		at, hash := s.shardOf(r.ID)
+		if sh := &s.shards[at]; len(r.Packed()) > 0 && sh.find(r.ID, hash) == nil {
+			sh.keep(sh.add(r.ID, hash), bytes.Clone(r.Packed()))
+		}
+	}
+	return s
+}
 
 // Remove implements [inspect.Inspector]. It holds the locks of the shards of all logs, in the order of
 // their index, while it removes them. The only error is that of ctx: then it removes nothing.

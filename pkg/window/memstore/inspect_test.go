@@ -103,3 +103,49 @@ func FuzzListCursor(f *testing.F) {
 		t.Errorf("%q: the list has no end", cursor)
 	})
 }
+
+// TestCopy: a copy decides as the store that was read, and changes nothing there. Logs of each policy
+// are copied.
+func TestCopy(t *testing.T) {
+	now := 1000 * time.Hour
+	s := New(Options{Clock: func() time.Duration { return now }, SweepInterval: -1})
+	defer s.Close()
+	var checks []window.Check
+	var ids []window.LogID
+	for _, policy := range []window.Policy{window.Sliding, window.TokenBucket, window.Fixed, window.SlidingCounter} {
+		l := window.Limit{Hits: 3, Window: time.Minute, Policy: policy}
+		if policy == window.TokenBucket {
+			l.Rate = 3
+		}
+		checks = append(checks, window.Check{Key: "{a}:" + policy.String(), Limit: l, Cost: 1})
+		ids = append(ids, checks[len(checks)-1].Log())
+	}
+	take := func(s *Store) []window.Decision {
+		t.Helper()
+		d := make([]window.Decision, len(checks))
+		if _, err := s.Take(t.Context(), window.MayWait, checks, d); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	take(s)
+	take(s)
+	now += time.Second
+	for range 2 {
+		readings, err := s.Read(t.Context(), append(ids, ids...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Copy(readings)
+		first, second := take(c), take(c)
+		for i := range checks {
+			if !first[i].Allowed || first[i].Remaining != 0 || second[i].Allowed {
+				t.Errorf("%v: the copy answers %+v and %+v, want the third hit allowed and the fourth denied", checks[i].Limit.Policy, first[i], second[i])
+			}
+		}
+		c.Close()
+	}
+	if d := take(Copy(nil)); d[0].Remaining != 2 {
+		t.Errorf("a copy of nothing is not empty: %+v", d[0])
+	}
+}

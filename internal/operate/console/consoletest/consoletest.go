@@ -480,7 +480,12 @@ func (s *service) explain(_ context.Context, r admin.ExplainRequest) (*admin.Exp
 	if strings.Contains(r.Descriptors[0], "fail") {
 		return nil, errors.New("the rules have no such domain")
 	}
-	return &admin.Explained{Allowed: true, Rules: []string{"search"}, Generation: "51850eff4944", Steps: []string{
+	source, first := "redis", "with what is used now, in the redis store of rls-0"
+	if s.kind == "degraded" {
+		source, first = insight.SourceNone, "with nothing used, because the store does not answer: what is used cannot be known"
+	}
+	return &admin.Explained{Allowed: true, Source: source, Rules: []string{"search"}, Generation: "51850eff4944", Steps: []string{
+		first,
 		"descriptor 1",
 		"  route=" + s.odd(0, "search") + " matches this value",
 		"  api_key=*** matches the key with any value",
@@ -488,7 +493,7 @@ func (s *service) explain(_ context.Context, r admin.ExplainRequest) (*admin.Exp
 		"    log   {id.acme}:edge|route=search/api_key:id.acme:10000000",
 		"    while the store cannot decide: local",
 		"    cost  1, has room, 9 remain",
-		"answer, with an empty store: OK",
+		"answer: OK",
 		"  headers and metadata describe the rule search",
 	}}, nil
 }
