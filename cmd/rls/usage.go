@@ -99,7 +99,12 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 	if err := noCustomer(all); err != nil {
 		return err
 	}
-	return client.Incomplete(all, func(u *insight.Usage) string { return u.Problem })
+	return client.Incomplete(all, func(u *insight.Usage) string {
+		if u.Problem == "" || u.Unknown != "" {
+			return ""
+		}
+		return "the answer is not complete" // it says why
+	})
 }
 
 // A shownUsage is a usage, and the records of the caller in the instance and in tiers.source. They are

@@ -279,6 +279,7 @@ func TestReset(t *testing.T) {
 	b.fill("#token", actToken)
 	b.send(".login form button")
 	b.page("/subject?id=acme")
+	b.until(`document.querySelector(".choice input:checked").value === "per-key"`) // the limit that denies
 	b.everyLook("a page with the form of a reset")
 	b.do(press(b, ".reset form button"))
 	b.until(`document.querySelector("#reason:invalid") === document.activeElement`) // the browser wants a reason
@@ -288,7 +289,7 @@ func TestReset(t *testing.T) {
 	b.text(".headline", "Passes now")
 	b.hides()
 	ask(t, s, 1, "api_key", knownKey)
-	b.until(`document.querySelector(".limit .used").textContent.includes("1")`)
+	b.until(`[...document.querySelectorAll(".limit")].some((e) => e.querySelector("h3").textContent === "per-key" && e.querySelector(".used b").textContent === "1")`)
 
 	b.page("/audit")
 	b.text(".entry .reason", "Ticket 7: the import was <b>approved</b>")
@@ -387,6 +388,11 @@ func TestStoreAway(t *testing.T) {
 	for _, path := range []string{"/", "/subject?id=acme", "/denials", "/rules", "/top", "/audit"} {
 		b.page(path)
 		b.everyLook(path + " without a store")
+	}
+	b.page("/subject?id=acme")
+	b.text(".headline", "Cannot be known while the store is unavailable")
+	if text := eval[string](b, "document.body.innerText"); strings.Contains(text, "dial tcp") {
+		t.Errorf("the page shows an error of Go:\n%s", text)
 	}
 	redis.Start()
 	b.page("/")

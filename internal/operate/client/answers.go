@@ -185,6 +185,7 @@ func Sum(all []Answer[insight.Top], limit int) (sum insight.Top) {
 			entries[n] = e
 		}
 	}
+	sum.Exact = sum.Error == 0 && !sum.Sampled
 	sum.Entries = slices.SortedFunc(maps.Values(entries), func(a, b insight.TopEntry) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})

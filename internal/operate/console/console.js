@@ -38,6 +38,15 @@
   const menu = document.querySelector(".side nav [aria-current]");
   if (menu) menu.scrollIntoView({ block: "nearest", inline: "nearest" });
 
+  document.documentElement.classList.add("scripts");
+  // A button copies the text of the element before it.
+  document.addEventListener("click", (e) => {
+    const button = e.target.closest("[data-copy]");
+    if (!button) return;
+    document.getSelection().selectAllChildren(button.previousElementSibling);
+    if (document.execCommand("copy")) button.textContent = "Copied";
+  });
+
   // The time of the reader's own zone, in the title of each time.
   function localTimes(root) {
     for (const t of root.querySelectorAll("time[datetime]")) {

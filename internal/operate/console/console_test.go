@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -347,6 +348,9 @@ func TestStoreOfAScopeUnavailable(t *testing.T) {
 			t.Errorf("%q is there %d times, want once, at the limit per-key", want, strings.Count(got, want))
 		}
 	}
+	if !strings.Contains(got, "Cannot be known while the store is unavailable") || strings.Contains(got, "dial tcp") {
+		t.Errorf("the page says whether requests pass, or shows an error of Go:\n%s", got)
+	}
 	if usual := ask(t, newConsole("usual"), "/subject?id=acme", nil, "").body; !strings.Contains(usual, "exact, from redis at") || strings.Contains(usual, "counted by this process") {
 		t.Error("with all stores, the numbers are not told to be exact")
 	}
@@ -370,6 +374,23 @@ func TestFind(t *testing.T) {
 	}
 	if got := ask(t, c, "/subject?digest="+digest, nil, ""); !strings.Contains(got.body, "Denied now by per-key") || !strings.Contains(got.body, ">acme<") {
 		t.Errorf("the page of the key does not say who it is:\n%s", got.body)
+	}
+}
+
+// TestResetChoices: the limit that denies is preselected, every rule is a choice with what it removes, and
+// every rule at once is the last choice.
+func TestResetChoices(t *testing.T) {
+	got := ask(t, newConsole("usual"), "/subject?id=acme", nil, consoletest.ActToken).body
+	var all []string
+	for _, m := range regexp.MustCompile(`name="rule" value="([^"]*)"( checked)?>.*?<small>([^<]*)</small>`).FindAllStringSubmatch(got, -1) {
+		all = append(all, m[1]+m[2]+": "+m[3])
+	}
+	want := []string{"per-key checked: 100 used of 100 per 1m", "search: 36 used of 40 per 10s", "export: 3 used of 20 per 1d", "export-format: 2 used of 2 per 1m", ": all of these: 4 counters"}
+	if !slices.Equal(all, want) {
+		t.Errorf("the choices are %q, want %q", all, want)
+	}
+	if got := ask(t, newConsole("usual"), "/subject?id=acme&rule=search", nil, consoletest.ActToken).body; !strings.Contains(got, `value="search" checked>`) {
+		t.Error("the rule of the page is not chosen")
 	}
 }
 

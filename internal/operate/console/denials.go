@@ -14,6 +14,7 @@ import (
 type denialPage struct {
 	insight.Denials
 	Rule, Subject, Route, Address, Request, Shadow, Since string
+	Bursts                                                []burst
 	// Unmatched is true if something was typed that no denial has, which is then not shown.
 	Unmatched bool
 	// Rules are the names that the form offers.
@@ -22,6 +23,43 @@ type denialPage struct {
 }
 
 const denialsShown = 200
+
+// A burst is a denial, and how many equal ones came before it, each at most burstGap before the next.
+type burst struct {
+	insight.Denial
+	Count int
+	First time.Time
+}
+
+// Lasts reports whether the group does not begin and end in the same second.
+func (b burst) Lasts() bool { return b.At.Unix() != b.First.Unix() }
+
+const burstGap = 10 * time.Second
+
+// bursts groups denials, the newest first, and returns at most most groups.
+func bursts(all []insight.Denial, most int) (groups []burst) {
+	type equal struct {
+		caller                  insight.Caller
+		domain, rule            string
+		cost, limit             uint64
+		shadow, degraded, never bool
+	}
+	last := make(map[equal]int) // the index of the group
+	for _, d := range all {
+		key := equal{d.Caller, d.Domain, d.Rule, d.Cost, d.Limit, d.Shadow, d.Degraded, d.Never}
+		key.caller.RequestID = ""
+		at, seen := last[key]
+		if seen && groups[at].First.Sub(d.At) <= burstGap {
+			groups[at].Count++
+			groups[at].First = d.At
+			groups[at].Stands += d.Stands
+		} else if len(groups) < most {
+			last[key] = len(groups)
+			groups = append(groups, burst{d, 1, d.At})
+		}
+	}
+	return groups
+}
 
 // maxOffered bounds the denials whose rules the form offers.
 const maxOffered = 10_000
@@ -75,11 +113,12 @@ func (c *Console) denials(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	p := c.filter(ctx, q.Get)
 	p.Unmatched = p.Unmatched || q.Has("unmatched")
-	f := insight.Filter{Rule: p.Rule, Subject: p.Subject, Route: p.Route, Address: p.Address, Request: p.Request, Shadow: p.Shadow, Limit: denialsShown}
+	f := insight.Filter{Rule: p.Rule, Subject: p.Subject, Route: p.Route, Address: p.Address, Request: p.Request, Shadow: p.Shadow, Limit: maxOffered}
 	if p.Since != "" {
 		f.Since = c.opts.Now().Add(-spans[p.Since])
 	}
 	p.Denials = c.opts.Insight.Denials(f)
+	p.Bursts = bursts(p.Denials.Denials, denialsShown)
 	p.Rules = c.offered(p.Rule)
 	c.show(w, r, http.StatusOK, view{Page: "denials", Nav: "denials", Title: "Denials", Refresh: 1, Data: p})
 }

@@ -33,6 +33,7 @@ type subjectPage struct {
 	Detail          string
 	Limits          []limit
 	Denials         []insight.Denial
+	Bursts          []burst
 	// Elsewhere is a denial that still holds, by a limit that is not the subject's own: its address
 	// has it, for example. Nil: none.
 	Elsewhere *insight.Denial
@@ -184,6 +185,7 @@ func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string
 		p.Next = subjectAddress(q, "rule", rule, "cursor", u.Next)
 	}
 	p.Denials = c.denialsOf(p)
+	p.Bursts = bursts(p.Denials, subjectBursts)
 	p.elsewhere(c.opts.Now(), c.opts.Insight.Audit())
 	return p
 }
@@ -211,9 +213,12 @@ func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 	}
 }
 
+// subjectBursts is how many groups of denials the page of a subject has.
+const subjectBursts = 10
+
 func (c *Console) denialsOf(p subjectPage) []insight.Denial {
 	return c.opts.Insight.Denials(insight.Filter{
-		Limit: 10, Subject: cmp.Or(p.Usage.Subject, p.Query.Subject, p.Query.Digest), Address: p.Query.Address,
+		Limit: maxOffered, Subject: cmp.Or(p.Usage.Subject, p.Query.Subject, p.Query.Digest), Address: p.Query.Address,
 	}).Denials
 }
 
@@ -226,7 +231,7 @@ func newLimit(u insight.LimitUsage) limit {
 	case u.Sent:
 		l.State, l.Passes = "sent", "Each request brings its own limit, so what remains is not known here."
 		return l
-	case u.Chosen():
+	case u.Local:
 		l.State, l.Passes = "sent", "The store does not answer, so on_store_error decides: "+u.OnStoreError+"."
 		return l
 	case u.Shadow:
@@ -276,6 +281,9 @@ func (p *subjectPage) headline() {
 		if len(denied) > 1 {
 			p.Detail += fmt.Sprintf(" %d limits in all have no room.", len(denied))
 		}
+	case p.Usage.Uncertain():
+		p.Level, p.Headline = "near", "Cannot be known while the store is unavailable"
+		p.Detail = "Until it answers, on_store_error of each rule decides. The overview says what to do."
 	case len(near) > 0:
 		p.Level = "near"
 		p.Headline = "Passes now, near the limit of " + safetext.Runes(near[0].Rule, 60)
@@ -336,12 +344,51 @@ func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, subjectAddress(q, "reset", strconv.FormatUint(done.ID, 10)))
 }
 
-// ruleNames returns the names of the rules of limits, each once.
-func ruleNames(limits []limit) (names []string) {
-	for _, l := range limits {
-		if !slices.Contains(names, l.Rule) {
-			names = append(names, l.Rule)
+// A resetChoice is what a reset can remove: the logs of one rule, or of every rule.
+type resetChoice struct {
+	Rule, Text string
+	Chosen     bool
+}
+
+// Resets returns the choices of a reset with what each removes: the rules whose limits are on the page,
+// and then every rule. The rule that denies is chosen, or else the first that has used something.
+func (p subjectPage) Resets() []resetChoice {
+	var names []string
+	used := make(map[string][]string)
+	chosen, logs := p.Rule, 0
+	if denied := p.Usage.Denying(); len(denied) > 0 && chosen == "" {
+		chosen = denied[0].Rule
+	}
+	for _, l := range p.Limits {
+		if l.Unlimited {
+			continue
+		}
+		if _, listed := used[l.Rule]; !listed {
+			names, used[l.Rule] = append(names, l.Rule), nil
+		}
+		if l.Used > 0 {
+			logs++
+			text := words.Count(l.Used) + " used"
+			if !l.Sent {
+				text += " of " + l.Amount()
+			}
+			used[l.Rule] = append(used[l.Rule], text)
+			chosen = cmp.Or(chosen, l.Rule)
 		}
 	}
-	return names
+	var all []resetChoice
+	for _, name := range names {
+		text := "nothing used"
+		if n := len(used[name]); n > 3 {
+			text = strings.Join(used[name][:3], ", ") + fmt.Sprintf(" and %d more", n-3)
+		} else if n > 0 {
+			text = strings.Join(used[name], ", ")
+		}
+		all = append(all, resetChoice{name, text, name == chosen})
+	}
+	text := "all of these: " + words.Counted(uint64(logs), "counter")
+	if p.Usage.Next != "" {
+		text += ", and those of further pages"
+	}
+	return append(all, resetChoice{"", text, chosen == ""})
 }

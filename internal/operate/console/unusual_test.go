@@ -1,8 +1,10 @@
 package console
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
 )
@@ -74,5 +76,25 @@ func TestTopLinks(t *testing.T) {
 		if got := (topPage{Top: insight.Top{By: "subject"}}).Link(tt.entry); got != tt.want {
 			t.Errorf("%+v: got %s, want %s", tt.entry, got, tt.want)
 		}
+	}
+}
+
+// TestBursts groups equal denials that follow one another, and no others.
+func TestBursts(t *testing.T) {
+	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	one := func(ago time.Duration, subject, id string) insight.Denial {
+		return insight.Denial{At: at.Add(-ago), Rule: "per-key", Caller: insight.Caller{Subject: subject, RequestID: id}, Stands: 1}
+	}
+	var all []insight.Denial
+	for i := range 30 {
+		all = append(all, one(time.Duration(2*i)*time.Second, "acme", fmt.Sprint(i)), one(time.Duration(2*i)*time.Second, "globex", ""))
+	}
+	all = append(all, one(69*time.Second, "acme", "late"))
+	got := bursts(all, 10)
+	if len(got) != 3 || got[0].Count != 30 || got[0].Stands != 30 || got[0].RequestID != "0" || got[0].First != at.Add(-58*time.Second) || got[1].Subject != "globex" || got[2].Count != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if got := bursts(all, 1); len(got) != 1 || got[0].Count != 30 {
+		t.Errorf("one group: %+v", got)
 	}
 }

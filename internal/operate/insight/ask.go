@@ -186,29 +186,24 @@ func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, r
 			missing = append(missing, id)
 		}
 	}
-	what := "the " + i.opts.Store + " store does not answer"
+	what := "what is used cannot be known while " + i.storeName() + " is unavailable"
 	if len(missing) < len(ids) {
-		what = fmt.Sprintf("the %s store did not return %d of %d logs", i.opts.Store, len(missing), len(ids))
+		what = fmt.Sprintf("what is used of %d of %d limits cannot be known while a part of %s is unavailable", len(missing), len(ids), i.storeName())
 	}
 	if len(missing) == 0 && listed != nil {
-		what = "the " + i.opts.Store + " store cannot list its logs, so limits may be missing"
+		what = i.storeName() + " cannot list its counters, so limits may be missing"
 	}
-	cause := read
-	if cause == nil {
-		cause = listed
-	}
-	what += " (" + causeOf(cause) + ")"
 	if len(missing) == 0 && len(ids) > 0 {
-		return readings, nil, what
+		return readings, nil, what + seeWhy
 	}
 	if i.opts.Local == nil {
 		u.Source = SourceNone
-		return readings, nil, what + ": what is used is not known"
+		return readings, nil, what + seeWhy
 	}
 	local, err := i.opts.Local.Read(ctx, missing)
 	if err != nil {
 		u.Source = SourceNone
-		return readings, nil, what + ": what is used is not known"
+		return readings, nil, what + seeWhy
 	}
 	if readings == nil {
 		readings = make(map[window.LogID]*inspect.Reading)
@@ -218,7 +213,18 @@ func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, r
 		readings[local[n].ID], counted[local[n].ID] = &local[n], true
 	}
 	u.Source = sourceLocal
-	return readings, counted, what + ": the numbers are what this instance has counted by itself since then, and other instances count their own"
+	return readings, counted, what + ": the numbers are those of this instance alone" + seeWhy
+}
+
+// seeWhy says where the error of a store is.
+const seeWhy = "; the overview of the console, GET /v1/state and the log say what is wrong with it"
+
+// storeName returns the name of the store for a sentence.
+func (i *Insight) storeName() string {
+	if i.opts.Store == "redis" {
+		return "Redis"
+	}
+	return "the " + i.opts.Store + " store"
 }
 
 // causeOf returns an error on one line, cut to a bound.

@@ -413,6 +413,28 @@ func TestTopTime(t *testing.T) {
 	}
 }
 
+// TestTopOfEachOrder: a sample of one order leaves the others exact, and each list says the truth once.
+func TestTopOfEachOrder(t *testing.T) {
+	c := newClock()
+	i := open(t, c, nil)
+	for order, stands := range []uint64{1, 5, 1} {
+		i.recorder.put(event{Denial: &Denial{At: c.now(), Rule: "per-key", Caller: Caller{Subject: "acme"}, Stands: stands, Shadow: order == 2}, near: order == 1})
+	}
+	for order, want := range map[string]string{"denied": "The counts are exact.", "near": "The counts are estimates from a sample.", "shadow": "The counts are exact."} {
+		if top := i.Top(TopQuery{Order: order}); len(top.Entries) != 1 || top.Accuracy() != want || top.Exact != (order != "near") {
+			t.Errorf("%s: got %+v, %q, want %q", order, top, top.Accuracy(), want)
+		}
+	}
+	for want, top := range map[string]Top{
+		"Each count may be up to 3 too large.":                                  {Error: 3},
+		"The counts are estimates from a sample, and may be up to 3 too large.": {Error: 3, Sampled: true},
+	} {
+		if got := top.Accuracy(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // TestTopReportsWhatItMissed records more events than the queue has room for, while nothing is taken out.
 // The list tells how many it has not counted, as long as it is of their time. So does a list of a
 // second in which the sample was full.
@@ -439,7 +461,7 @@ func TestTopReportsWhatItMissed(t *testing.T) {
 		count, err uint64
 	}{{"near", near, 0}, {"shadow", shadow, 0}, {"denied", denials, near + shadow + denials - maxQueue}} {
 		top := i.Top(TopQuery{Order: tc.order, Minutes: 1})
-		if len(top.Entries) != 1 || top.Entries[0].Count != tc.count || top.Error != tc.err || top.Sampled {
+		if len(top.Entries) != 1 || top.Entries[0].Count != tc.count || top.Error != tc.err || top.Sampled || top.Exact != (tc.err == 0) {
 			t.Errorf("got %+v, want %d with an error of %d", top, tc.count, tc.err)
 		}
 	}

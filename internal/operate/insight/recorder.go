@@ -50,7 +50,7 @@ func (s *seen) denials() uint64 { return s.enforced.Load() + s.shadow.Load() }
 // dropped counts events per ranking that no sample represents, since the last drain.
 type dropped struct {
 	events  [len(TopOrders)]atomic.Uint64
-	sampled atomic.Bool // one of them stood for several
+	sampled [len(TopOrders)]atomic.Bool // one of them stood for several
 }
 
 // add counts an event of a ranking, which stands for several.
@@ -59,7 +59,7 @@ func (d *dropped) add(order int, stands uint64) {
 		d.events[order].Add(stands)
 	}
 	if stands > 1 {
-		d.sampled.Store(true)
+		d.sampled[order].Store(true)
 	}
 }
 
@@ -225,8 +225,8 @@ func (r *recorder) drain() {
 // moveDropped takes the numbers of dropped events into the tops. They count as of now, which is a
 // little later than the events, so that no list leaves them out too early. The caller has locked mu.
 func (r *recorder) moveDropped() {
-	sampled := r.dropped.sampled.Swap(false)
 	for order := range r.dropped.events {
+		sampled := r.dropped.sampled[order].Swap(false)
 		if n := r.dropped.events[order].Swap(0); n > 0 {
 			r.tops.miss(order, n, sampled, r.now())
 		}

@@ -138,7 +138,7 @@ func (i *Insight) logsOf(ctx context.Context, s *subject) (limits []explain.Acco
 		}
 	}
 	if w.problem != nil {
-		problem = "the " + i.opts.Store + " store cannot list its logs, so some may remain (" + causeOf(w.problem) + ")"
+		problem = i.storeName() + " cannot list its logs, so some may remain: reset again once it answers" + seeWhy
 	}
 	return limits, problem, nil
 }
@@ -169,7 +169,7 @@ func (i *Insight) remove(ctx context.Context, limits []explain.AccountLimit) (re
 		begin = end
 	}
 	if left := len(ids) - len(removed); cause != nil {
-		problem = fmt.Sprintf("%d of %d logs may not be removed: the %s store failed (%s); reset again once it answers", left, len(ids), i.opts.Store, causeOf(cause))
+		problem = fmt.Sprintf("%d of %d logs may not be removed: %s is unavailable; reset again once it answers%s", left, len(ids), i.storeName(), seeWhy)
 	}
 	return removed, join(problem, i.removeLocal(ctx, ids, removed))
 }

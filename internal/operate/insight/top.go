@@ -10,6 +10,7 @@ import (
 	"github.com/apache/datasketches-go/frequencies"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/text/words"
 )
 
 // A TopQuery says which list to make.
@@ -34,10 +35,25 @@ type Top struct {
 	// Error is how much larger each count may be than the true one, also because the process
 	// was too busy to count some events. No count is smaller than the true one, and a name that
 	// is missing has at most Error, unless the list is full: then it has at most the last count.
-	// Above what is recorded, counts are estimates from a sample too; Sampled is then true.
+	// Above what is recorded, counts are estimates from a sample too; Sampled is then true. Exact is true
+	// without an error and a sample.
 	Error    uint64 `json:"error"`
 	Sampled  bool   `json:"sampled,omitempty"`
+	Exact    bool   `json:"exact"`
 	Instance string `json:"instance"`
+}
+
+// Accuracy says in a sentence how exact the counts are.
+func (t Top) Accuracy() string {
+	switch {
+	case t.Sampled && t.Error > 0:
+		return "The counts are estimates from a sample, and may be up to " + words.Count(t.Error) + " too large."
+	case t.Sampled:
+		return "The counts are estimates from a sample."
+	case t.Error > 0:
+		return "Each count may be up to " + words.Count(t.Error) + " too large."
+	}
+	return "The counts are exact."
 }
 
 // A TopEntry is one line of a [Top].
@@ -96,6 +112,7 @@ func (i *Insight) Top(q TopQuery) Top {
 	newest := i.opts.Now().UnixNano() / int64(spans[at].bucket)
 	counts := i.recorder.tops.merge(at, kind{order, by}, newest-int64(spans[at].buckets), newest, &t)
 	i.recorder.mu.Unlock()
+	t.Exact = t.Error == 0 && !t.Sampled
 	for name, e := range counts {
 		e.Name = name
 		if t.By == TopBys[0] {
@@ -158,7 +175,7 @@ type tops struct {
 // A bucket is one part of the time.
 type bucket struct {
 	number   int64 // of its length since 1970
-	sampled  bool
+	sampled  [len(TopOrders)]bool
 	missed   [len(TopOrders)]uint64               // events that no sketch has
 	sketches [len(TopOrders)][len(TopBys)]*sketch // nil: nothing was counted
 }
@@ -207,7 +224,7 @@ func (t *tops) add(e event) {
 		if b == nil {
 			continue
 		}
-		b.sampled = b.sampled || e.Stands > 1
+		b.sampled[order] = b.sampled[order] || e.Stands > 1
 		for by, name := range names {
 			if name == "" {
 				continue
@@ -226,7 +243,7 @@ func (t *tops) miss(order int, n uint64, sampled bool, at time.Time) {
 	for k := range spans {
 		if b := t.bucket(k, at); b != nil {
 			b.missed[order] += n
-			b.sampled = b.sampled || sampled
+			b.sampled[order] = b.sampled[order] || sampled
 		}
 	}
 }
@@ -260,15 +277,12 @@ func (t *tops) merge(span int, k kind, after, newest int64, top *Top) map[string
 		if b.number <= after || b.number > newest {
 			continue
 		}
-		if b.missed[k.order] > 0 {
-			top.Error += b.missed[k.order]
-			top.Sampled = top.Sampled || b.sampled
-		}
+		top.Error += b.missed[k.order]
+		top.Sampled = top.Sampled || b.sampled[k.order]
 		s := b.sketches[k.order][k.by]
 		if s == nil {
 			continue
 		}
-		top.Sampled = top.Sampled || b.sampled
 		top.Error += uint64(s.items.GetMaximumError())
 		for _, row := range s.rows() {
 			e := counts[row.GetItem()]

@@ -191,9 +191,15 @@ func (l *LimitUsage) Passes() string {
 	}
 }
 
-// Denies reports whether the limit denies the next request of cost 1.
+// Denies reports whether the limit is known to deny the next request of cost 1.
 func (l *LimitUsage) Denies() bool {
-	return !l.Unlimited && !l.Shadow && !l.Sent && !l.Chosen() && l.Remaining == 0
+	return !l.Local && !l.Unlimited && !l.Shadow && !l.Sent && !l.Chosen() && l.Remaining == 0
+}
+
+// Uncertain reports whether what is used of an enforced limit is not known, because its store is
+// unavailable.
+func (u *Usage) Uncertain() bool {
+	return u.Source == SourceNone || slices.ContainsFunc(u.Limits, func(l LimitUsage) bool { return l.Local && !l.Shadow })
 }
 
 // Denying returns the limits that deny the next request of cost 1. The first decides how long it has

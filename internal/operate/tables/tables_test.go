@@ -70,10 +70,10 @@ func TestUsageWithoutStore(t *testing.T) {
 		want   string
 	}{
 		{[]insight.LimitUsage{local(contract), search}, "x · a store is unavailable; counted by pod-1 meanwhile"},
-		{[]insight.LimitUsage{local(contract)}, "contract: the fallback quota of this instance is used up, of 300 per 1h. A request of cost 1 passes in 9s."},
+		{[]insight.LimitUsage{local(contract)}, "Whether its requests pass cannot be known while the store is unavailable."},
 		{[]insight.LimitUsage{local(contract)}, "scope global · fallback quota of this instance"},
 		{[]insight.LimitUsage{open}, "scope global · the store is unavailable: on_store_error allow decides"},
-		{[]insight.LimitUsage{open}, "No limit is used up."},
+		{[]insight.LimitUsage{open}, "Whether its requests pass cannot be known while the store is unavailable."},
 	} {
 		for i := range tt.limits {
 			tt.limits[i].NextFree = 9

@@ -45,12 +45,5 @@ func Top(w io.Writer, sum *insight.Top, by, order string, minutes int, p Page) {
 		out.Add(row...)
 	}
 	out.Write(w)
-	fmt.Fprintf(w, "\nIn the last %s.", ago)
-	if sum.Error > 0 {
-		fmt.Fprintf(w, " Each count may be up to %d too large.", sum.Error)
-	}
-	if sum.Sampled {
-		fmt.Fprint(w, " The counts are estimates from a sample, because there were many.")
-	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "\nIn the last %s. %s\n", ago, sum.Accuracy())
 }

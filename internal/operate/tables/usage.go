@@ -225,6 +225,8 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 	switch {
 	case len(full) == 0 && u.ByAddress:
 		return paint.Yellow("Ask with --address whether its requests pass: the address of the client counts for it.")
+	case len(full) == 0 && u.Uncertain():
+		return paint.Yellow("Whether its requests pass cannot be known while the store is unavailable.")
 	case len(full) == 0:
 		return paint.Green("No limit is used up.")
 	}
@@ -235,11 +237,7 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 			lines = append(lines, fmt.Sprintf("and %d more", len(full)-most))
 			break
 		}
-		used := fmt.Sprintf("%d used of %s", l.Used, l.Amount())
-		if l.Local {
-			used = "the fallback quota of this instance is used up, of " + l.Amount()
-		}
-		lines = append(lines, fmt.Sprintf("%s: %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), used, l.Passes()))
+		lines = append(lines, fmt.Sprintf("%s: %d used of %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), l.Used, l.Amount(), l.Passes()))
 	}
 	return paint.Red("Used up, so requests are denied:") + "\n" + terminal.Gap + strings.Join(lines, "\n"+terminal.Gap)
 }

@@ -345,7 +345,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 		u.Next = "100"
 	case "degraded":
 		u.Limits[0].Scope, u.Limits[0].Local = "global", true
-		u.Source, u.Problem = "local", "The server 10.2.0.12:6379 does not answer: "+errUnavailable.Error()
+		u.Source, u.Problem = "local", "what is used of 1 of 5 limits cannot be known while a part of Redis is unavailable: the numbers are those of this instance alone"
 	case "hostile":
 		u.Problem = Hostile[0]
 	}
