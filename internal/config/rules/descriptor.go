@@ -50,7 +50,7 @@ func (r *rulesReader) entry(above trail, f *strict.Field[descriptorEntry]) {
 	node, ok := r.node(e)
 	at := above.then(node, e)
 	if ok {
-		id := descriptors.NewRuleID(r.domain.name, r.kept(at.path))
+		id := descriptors.NewRuleID(r.domain.name, r.rules.CanonicalPath(at.path))
 		if first, again := r.domain.paths[id]; again {
 			r.decoder.Problem(f.Position, "a second descriptor like the one %s: put both into one", first.from(r.decoder.File))
 			ok = false
@@ -86,26 +86,6 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 			r.decoder.Warning(f.Position, "no effect: %s is for a rate_limit of this descriptor, which has none", f.name)
 		}
 	}
-}
-
-// kept returns path as the rule tree has it: digests instead of API keys, and values in their
-// canonical form.
-func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
-	cloned := false
-	for i, n := range path {
-		value := rules.CanonicalNode(n)
-		if !n.Open() {
-			value = r.Identity.Secrets.Value(n.Key, value)
-		}
-		if value == n.Value {
-			continue
-		}
-		if !cloned {
-			path, cloned = slices.Clone(path), true
-		}
-		path[i].Value = value
-	}
-	return path
 }
 
 // node reads key and value.

@@ -110,9 +110,11 @@ func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce])
 			once.Retries = uint8(n)
 		}
 	}
+	rule.Charge.Once = once
+	err := r.rules.CheckOnce(rule)
 	switch d := r.domain; {
-	case r.Identity.Secrets.Is(once.Entry):
-		r.decoder.Problem(v.Entry.Position, "%s holds API keys, and an attempt needs its own key: send the idempotency key in another entry", strict.Quoteless(once.Entry))
+	case err != nil:
+		r.decoder.Problem(v.Entry.Position, "%s", err)
 	case once.Entry == "":
 	case d.attempt == "":
 		d.attempt, d.once = once.Entry, Location{r.decoder.File, f.Line}
@@ -125,7 +127,6 @@ func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce])
 	case limitsInFlight(rule):
 		r.decoder.Problem(f.Position, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
 	}
-	rule.Charge.Once = once
 }
 
 // together refuses what needs the logs of a request on one server, in a domain whose rules have

@@ -133,24 +133,17 @@ func (r *rulesReader) fill(rule *rules.Rule, rl *strict.Field[*rateLimit]) {
 }
 
 // scopeOf reads scope, and notes which store the limits of the rule are for.
-func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
-	r.scope = r.Scopes[0]
+func (r *rulesReader) scopeOf(f *strict.Field[string]) string {
+	r.scope = r.Scopes[window.Region]
 	if !strict.Given(f) {
 		return ""
 	}
-	for _, s := range r.Scopes {
-		if s.Name == f.Value {
-			r.scope = s
-			return s.Name
-		}
+	in, err := r.rules.ScopeNumber(f.Value)
+	if err != nil {
+		r.decoder.Problem(f.Position, "%s%s", err, strict.DidYouMean(f.Value, r.rules.Scopes()))
 	}
-	names := make([]string, len(r.Scopes))
-	for i := range r.Scopes {
-		names[i] = r.Scopes[i].Name
-	}
-	r.decoder.Problem(f.Position, "the settings have no scope %s, but %s%s: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope",
-		strict.Quote(f.Value), strings.Join(names, ", "), strict.DidYouMean(f.Value, names))
-	return ""
+	r.scope = r.Scopes[in]
+	return f.Value
 }
 
 // priorityOf reads priority.

@@ -2,9 +2,7 @@ package rules
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	"go.yaml.in/yaml/v4"
 
@@ -196,21 +194,18 @@ func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
 	other, again := r.domains[name]
 	switch {
 	case !f.Set, f.Bad:
-	case name == "":
-		r.decoder.Problem(f.Position, "a domain needs a name")
-	case strings.ContainsFunc(name, unicode.IsControl):
-		r.decoder.Problem(f.Position, "a domain cannot hold control characters")
 	case again && r.Settings.MergeDomains:
 		return other
 	case again:
 		r.decoder.Problem(f.Position, "a second domain %s, the first is %s: join them, or set rules.merge_domains", strict.Quote(name), other.at.from(at.File))
 	default:
+		if err := r.rules.AddDomain(name); err != nil {
+			r.decoder.Problem(f.Position, "%s", err)
+			break
+		}
 		d := newDomain(name, at)
 		r.domains[name] = d
 		r.order = append(r.order, d)
-		if err := r.rules.AddDomain(name); err != nil {
-			r.decoder.Problem(f.Position, "%s", err)
-		}
 		return d
 	}
 	// Its rules are checked, so that their problems are reported, too.

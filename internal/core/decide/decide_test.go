@@ -501,7 +501,7 @@ func TestAddRefuses(t *testing.T) {
 		want string
 	}{
 		{"no domain", rules.Rule{Path: api, Terms: per(1, time.Second)}, "a domain needs a name"},
-		{"bad window", rules.Rule{Domain: "d", Path: api, Terms: per(1, time.Millisecond)}, "window 1ms is shorter than 10ms"},
+		{"control characters", rules.Rule{Domain: "d\n", Path: api, Terms: per(1, time.Second)}, "a domain cannot hold control characters"},
 		{"no path", rules.Rule{Domain: "d", Terms: per(1, time.Second)}, "a rule needs at least one descriptor key"},
 	}
 	for _, tt := range tests {

@@ -248,6 +248,7 @@ func TestOnceRefused(t *testing.T) {
 		{[]rules.Rule{rule("elsewhere", per(1, time.Hour), anyOf("attempt"), anyOf("x")), keys}, "the rule edge|attempt/x uses it too"},
 		{[]rules.Rule{keys, with(rule("subject", per(1, time.Hour), anyOf("x")), func(r *rules.Rule) { r.Subject = "attempt" })}, "has the idempotency keys of charge_once"},
 		{[]rules.Rule{with(keys, func(r *rules.Rule) { r.Charge.Once.Entry = "masked_remote_address" })}, "who is limited"},
+		{[]rules.Rule{with(keys, func(r *rules.Rule) { r.Charge.Once.Entry = "api_key" })}, "holds API keys"},
 		{[]rules.Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *rules.Rule) { once(r); r.Charge.Once.Entry = "user" })}, "which log is charged"},
 		{[]rules.Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *rules.Rule) { once(r); r.Subject = "attempt" })}, "which log is charged"},
 	} {

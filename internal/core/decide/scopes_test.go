@@ -202,7 +202,7 @@ func TestAReportFailsWhileAllIsObserved(t *testing.T) {
 func TestScopesOfRules(t *testing.T) {
 	rs := scopedRules(t, 1, rules.StoreErrorUnset)
 	bad := rules.Rule{Domain: "edge", Path: []descriptors.Node{anyOf("c")}, Storage: rules.Storage{Scope: "globe"}, Terms: per(1, time.Minute)}
-	if err := rs.Add(bad); err == nil || !strings.Contains(err.Error(), `unknown scope "globe"`) {
+	if err := rs.Add(bad); err == nil || !strings.Contains(err.Error(), `no scope "globe", but region, global`) {
 		t.Errorf("an unknown scope: got error %v", err)
 	}
 	store := &recordingStore{}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/text/clientaddr"
@@ -60,6 +61,26 @@ func CanonicalNode(n descriptors.Node) string {
 		return strings.ToLower(value)
 	}
 	return value
+}
+
+// CanonicalPath returns a rule's path with the values that requests have: digests in place of API
+// keys, and what [CanonicalNode] returns. It does not change path.
+func (rs *Rules) CanonicalPath(path []descriptors.Node) []descriptors.Node {
+	cloned := false
+	for i, n := range path {
+		value := CanonicalNode(n)
+		if !n.Open() {
+			value = rs.who.Secrets.Value(n.Key, value)
+		}
+		if value == n.Value {
+			continue
+		}
+		if !cloned {
+			path, cloned = slices.Clone(path), true
+		}
+		path[i].Value = value
+	}
+	return path
 }
 
 // AddressProblem says why no request has a value that fits a node whose values are addresses of

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -35,14 +36,19 @@ func (o ChargeOnce) String() string {
 	return fmt.Sprintf("%s for %s, %d retries", o.Entry, FormatWindow(o.For), o.Retries)
 }
 
-// checkOnce refuses an entry of a ChargeOnce that also says who or what is limited.
-func (rs *Rules) checkOnce(r *Rule) error {
-	switch entry := r.Charge.Once.Entry; {
+// CheckOnce refuses an entry of a ChargeOnce that also says who or what is limited. It may be called
+// before [Rules.Add].
+func (rs *Rules) CheckOnce(r *Rule) error {
+	entry := r.Charge.Once.Entry
+	shown := safetext.Runes(entry, 64)
+	switch {
 	case entry == "":
+	case rs.who.Secrets.Is(entry):
+		return fmt.Errorf("%s holds API keys, and an attempt needs its own key: send the idempotency key in another entry", shown)
 	case r.uses(entry):
-		return fmt.Errorf("the entry %s of charge_once also says which log is charged: send the idempotency key in another entry", entry)
+		return fmt.Errorf("the entry %s of charge_once also says which log is charged: send the idempotency key in another entry", shown)
 	case entry == rs.who.TrustedEntry || IsAddressKey(entry):
-		return fmt.Errorf("the entry %s of charge_once also says who is limited: send the idempotency key in another entry", entry)
+		return fmt.Errorf("the entry %s of charge_once also says who is limited: send the idempotency key in another entry", shown)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
@@ -100,6 +101,14 @@ func (rs *Rules) SetScopes(names []string) { rs.scopes = names }
 // Scopes returns the names of the stores that rules can name, by their numbers.
 func (rs *Rules) Scopes() []string { return rs.scopes }
 
+// ScopeNumber returns the number of a store by its name.
+func (rs *Rules) ScopeNumber(name string) (window.Scope, error) {
+	if in := slices.Index(rs.scopes, name); in >= 0 {
+		return window.Scope(in), nil
+	}
+	return 0, fmt.Errorf("the settings have no scope %.64q, but %s: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope", name, strings.Join(rs.scopes, ", "))
+}
+
 // HoldScopes returns the numbers of the scopes in which requests in flight may hold something.
 func (rs *Rules) HoldScopes() (all []window.Scope) {
 	for _, r := range rs.rules {
@@ -147,8 +156,11 @@ func (rs *Rules) SetHeaders(domain string, styles []string) { rs.byName[domain].
 // AddDomain adds a domain, even without rules, so that requests for it do not count as
 // requests for an unknown domain.
 func (rs *Rules) AddDomain(name string) error {
-	if name == "" {
+	switch {
+	case name == "":
 		return fmt.Errorf("a domain needs a name")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("a domain cannot hold control characters")
 	}
 	if rs.byName[name] == nil {
 		d := &Domain{Name: name, Number: len(rs.domains), Override: &Rule{Domain: name, Name: OverrideName, is: derived{
@@ -167,9 +179,9 @@ func (rs *Rules) Domain(name string) *Domain {
 	return rs.byName[name]
 }
 
-// Add adds a rule to its domain. Package rules has checked what the rule says: Add refuses only an
-// unknown scope, a limit that no store takes, an entry of charge_once that another rule uses, and a
-// second rule on the same path.
+// Add adds a rule to its domain. The reader of the rule has checked its limits ([window.Limit.Valid]).
+// Add refuses what AddDomain, ScopeNumber and CheckOnce refuse, an entry of charge_once that another
+// rule uses, and a second rule on the same path.
 func (rs *Rules) Add(r Rule) error {
 	if err := rs.AddDomain(r.Domain); err != nil {
 		return err
@@ -177,12 +189,10 @@ func (rs *Rules) Add(r Rule) error {
 	if err := r.derive(rs); err != nil {
 		return err
 	}
-	if err := rs.checkOnce(&r); err != nil {
+	if err := rs.CheckOnce(&r); err != nil {
 		return err
 	}
-	if err := r.nameTerms(); err != nil {
-		return err
-	}
+	r.nameTerms()
 	dom := rs.byName[r.Domain]
 	if err := dom.takeOnce(&r, rs.rules); err != nil {
 		return err
@@ -207,24 +217,16 @@ func (r *Rule) derive(rs *Rules) error {
 	secrets := rs.who.Secrets
 	r.is = derived{owner: rs, given: r.Name, shown: r.Name, storeError: cmp.Or(r.Storage.OnError, rs.all.storeError)}
 	if r.Storage.Scope != "" {
-		in := slices.Index(rs.scopes, r.Storage.Scope)
-		if in < 0 {
-			return fmt.Errorf("unknown scope %q, expected one of %q", r.Storage.Scope, rs.scopes)
+		in, err := rs.ScopeNumber(r.Storage.Scope)
+		if err != nil {
+			return err
 		}
-		if r.is.scope = window.Scope(in); r.is.scope == window.Region {
+		if r.is.scope = in; in == window.Region {
 			r.Storage.Scope = ""
 		}
 	}
-	r.Path = slices.Clone(r.Path)
+	r.Path = rs.CanonicalPath(r.Path)
 	for i, n := range r.Path {
-		switch {
-		case n.AnyValue:
-		case !n.Pattern:
-			// Requests have digests, and addresses in one form. So the tree has both too.
-			r.Path[i].Value = secrets.Value(n.Key, CanonicalNode(n))
-		default:
-			r.Path[i].Value = CanonicalNode(n)
-		}
 		r.is.hidden = append(r.is.hidden, secrets.Hides(n.Key))
 		if n.Open() && !r.Shares(i) {
 			r.is.parts = append(r.is.parts, Part{Level: i, Secret: secrets.Is(n.Key)})
@@ -249,27 +251,16 @@ func (r *Rule) derive(rs *Rules) error {
 	return nil
 }
 
-// nameTerms copies the terms, and gives the limits their names in headers. It refuses a limit that no
-// store takes.
-func (r *Rule) nameTerms() error {
+// nameTerms copies the terms, and gives the limits their names in headers.
+func (r *Rule) nameTerms() {
 	r.Terms.Limits = named(r.Name, r.Terms.Limits)
-	all := []*Terms{&r.Terms}
 	if len(r.ByTier) > 0 {
 		r.is.byTier = make(map[string]*Terms, len(r.ByTier))
 	}
 	for t, terms := range r.ByTier {
 		terms.Limits = named(r.Name, terms.Limits)
 		r.is.byTier[t] = &terms
-		all = append(all, &terms)
 	}
-	for _, t := range all {
-		for i := range t.Limits {
-			if err := t.Limits[i].Valid(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // All returns the rules in the order in which they were added.
