@@ -33,7 +33,7 @@ var leftOut = map[int]string{
 func TestFaults(t *testing.T) {
 	rows := 0
 	all := newFleet(t)
-	faults := slices.Concat(listenerFaults, routeFaults, switchFaults, callFaults, endpointFaults, authorizationFaults, headerFaults, processFaults)
+	faults := slices.Concat(listenerFaults, routeFaults, switchFaults, callFaults, endpointFaults, authorizationFaults, headerFaults, processFaults, variants)
 	for _, f := range faults {
 		t.Run(fmt.Sprintf("%02d %s", f.row, f.what), func(t *testing.T) {
 			t.Parallel()

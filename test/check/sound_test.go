@@ -96,6 +96,10 @@ var sounds = []sound{
 		listed("canary", "{prefix: /, headers: [{name: x-canary, present_match: true}]}", toUpstream, byAddress) + loginFirst + listed("all", everything, toUpstream, byAddress))},
 	{what: "a route of another path first", why: "/log is another segment than /login", setup: routes(
 		listed("log", "{path_separated_prefix: /log}", toUpstream, byAddress) + loginFirst + listed("all", everything, toUpstream, byAddress))},
+	{what: "a narrower regular expression first", why: "it takes only a part of the paths", setup: routes(
+		listed("part", "{safe_regex: {regex: '/login/[a-z]+'}}", toUpstream, byAddress) + loginFirst + listed("all", everything, toUpstream, byAddress))},
+	{what: "a prefix of another case first", why: "/Login is another path than /login", setup: routes(
+		listed("upper", "{prefix: /Log}", toUpstream, byAddress) + listed("login", "{prefix: /login, case_sensitive: false}", toUpstream, byLogin+", "+byAddress) + listed("all", everything, toUpstream, byAddress))},
 	{what: "a share of requests first", why: "the other requests reach the next route", setup: routes(
 		listed("sample", "{prefix: /, runtime_fraction: {default_value: {numerator: 10}}}", toUpstream, byAddress) + loginFirst + listed("all", everything, toUpstream, byAddress))},
 	{what: "two stages", why: "each stage has its filter", setup: setup{patches: []patch{

@@ -2,6 +2,7 @@ package envoycheck
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -203,21 +204,46 @@ func hiddenRoutes(in *Input) (found []Finding) {
 	return found
 }
 
-// wide reports whether a route has no condition but a prefix.
+// wide reports whether a route has no condition but one of the path.
 func (r *route) wide() bool {
 	m := &r.Match
-	return m.Prefix != nil && len(m.Headers)+len(m.Query)+len(m.Cookies)+len(m.State)+len(m.Metadata) == 0 && m.GRPC == nil && m.TLS == nil && m.Fraction == nil
+	return len(m.Headers)+len(m.Query)+len(m.Cookies)+len(m.State)+len(m.Metadata) == 0 && m.GRPC == nil && m.TLS == nil && m.Fraction == nil
 }
 
-// covers reports whether a wide route takes each request that another one would take.
+// covers reports whether a wide route takes each request that another one would take, as far as their
+// texts show that.
 func (r *route) covers(other *route) bool {
 	m, o := &r.Match, &other.Match
-	prefix := *m.Prefix
-	if prefix == "/" || prefix == "" {
+	regex, err := regexp.Compile("^(?:" + m.Regex.Regex + ")$")
+	if m.Prefix != nil && (*m.Prefix == "/" || *m.Prefix == "") || slices.Contains([]string{".*", ".+", "/.*"}, strings.Trim(m.Regex.Regex, "^$")) {
 		return true
 	}
-	if m.CaseSensitive != nil && !*m.CaseSensitive || o.CaseSensitive != nil && !*o.CaseSensitive {
+	// What each request of the other route begins with, and whether it may end there.
+	begin, ends := o.Path+o.SeparatedPrefix, true
+	if o.Prefix != nil {
+		begin, ends = *o.Prefix, false
+	} else if re, err := regexp.Compile(o.Regex.Regex); o.Regex.Regex != "" && err == nil {
+		begin, ends = re.LiteralPrefix()
+	}
+	folds := m.CaseSensitive != nil && !*m.CaseSensitive
+	if o.CaseSensitive != nil && !*o.CaseSensitive && !folds {
 		return false
 	}
-	return o.Prefix != nil && strings.HasPrefix(*o.Prefix, prefix) || strings.HasPrefix(o.Path, prefix) || strings.HasPrefix(o.SeparatedPrefix, prefix)
+	fold := func(text string) string {
+		if folds {
+			return strings.ToLower(text)
+		}
+		return text
+	}
+	begin = fold(begin)
+	switch {
+	case m.Prefix != nil:
+		return strings.HasPrefix(begin, fold(*m.Prefix))
+	case m.SeparatedPrefix != "":
+		prefix := fold(m.SeparatedPrefix)
+		return begin == prefix && ends || strings.HasPrefix(begin, prefix+"/")
+	case m.Path != "":
+		return o.Path != "" && begin == fold(m.Path)
+	}
+	return m.Regex.Regex != "" && (m.Regex.Regex == o.Regex.Regex || o.Path != "" && err == nil && !folds && regex.MatchString(o.Path))
 }
