@@ -130,6 +130,11 @@ func TestRestartKeepsHistory(t *testing.T) {
 		if hour.Decisions != 103 || hour.Denials != 3 || who.Count != 3 || !strings.HasPrefix(who.Name, "key ") && who.Digest == "" {
 			t.Errorf("got %+v and %+v, want 3 denials of 103 decisions", hour, who)
 		}
+		for _, page := range []string{"/rules?rule=" + got.Rules[0].Rule, "/subject?digest=" + who.Digest} {
+			if text := stack.Page(t, rls.Admin()+page); !strings.Contains(text, ": 3 denied") {
+				t.Errorf("%s has no chart of 3 denials", page)
+			}
+		}
 	}
 	t.Run("snapshot", func(t *testing.T) {
 		t.Parallel()

@@ -307,7 +307,7 @@ func TestTenTimesWhatRedisBears(t *testing.T) {
 		bears    = 2 * 48 * int(time.Second/distance) // two calls of the script at a time
 		// Of 20 requests, one is of the priority high: half of what Redis bears.
 		tick    = 50 * time.Millisecond
-		perTick = 10 * bears * int(tick) / int(time.Second) / 20 * 20
+		perTick = 10 * bears / int(time.Second/tick) / 20 * 20
 		ticks   = 80
 	)
 	server := servers.StartRedis(t)

@@ -305,7 +305,7 @@ func makeSchema() configtest.Object {
 			"allowed": count, "denied": count, "retry_after": positive, "expect.reset": positive,
 			"at": positive, "every": positive, "for": positive, "limit.window": positive,
 			"times":          whole(1, MaxRequests),
-			"limit.requests": whole(0, math.MaxUint32),
+			"limit.requests": whole(0, uint32(math.MaxUint32)),
 			"descriptors":    {"type": "array", "minItems": 1, "items": object{"$ref": "#/definitions/descriptor"}},
 			"entries":        entries,
 			"start":          {"type": "string", "format": "date-time", "pattern": "^(19[7-9]|20[0-9])[0-9]-"},

@@ -174,25 +174,28 @@ func shareBar(part, most float64) template.HTML {
 
 // timeline returns the hits of a log over its window, the oldest on the left.
 func timeline(history []uint64, window float64) template.HTML {
-	const h = 48.0
 	n := len(history)
 	if n == 0 {
 		return ""
 	}
-	most, total := uint64(0), uint64(0)
-	for _, v := range history {
-		most, total = max(most, v), total+v
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="timeline" viewBox="0 0 %d %g" preserveAspectRatio="none" aria-hidden="true" focusable="false"><path class="grid" d="M0 %g H%d"/>`, 10*n, h, h-0.5, 10*n)
 	part := window / float64(n)
-	for i, v := range history {
+	return columns(history, func(i int) string {
+		return fmt.Sprintf("%s to %s ago: %s hits, free in %s", words.Seconds(float64(n-i)*part), words.Seconds(float64(n-i-1)*part), words.Count(history[i]), words.Seconds(float64(i+1)*part))
+	})
+}
+
+// columns returns a column for each value. text describes one.
+func columns(values []uint64, text func(int) string) template.HTML {
+	const h = 48.0
+	most := slices.Max(values)
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg class="timeline" viewBox="0 0 %d %g" preserveAspectRatio="none" aria-hidden="true" focusable="false"><path class="grid" d="M0 %g H%d"/>`, 10*len(values), h, h-0.5, 10*len(values))
+	for i, v := range values {
 		height := 0.0
-		if most > 0 && v > 0 {
+		if v > 0 {
 			height = math.Max((h-2)*float64(v)/float64(most), 2)
 		}
-		text := fmt.Sprintf("%s to %s ago: %s hits, free in %s", words.Seconds(float64(n-i)*part), words.Seconds(float64(n-i-1)*part), words.Count(v), words.Seconds(float64(i+1)*part))
-		fmt.Fprintf(&b, `<g><title>%s</title><rect class="hit" x="%d" y="0" width="10" height="%g"/>`, text, 10*i, h)
+		fmt.Fprintf(&b, `<g><title>%s</title><rect class="hit" x="%d" y="0" width="10" height="%g"/>`, text(i), 10*i, h)
 		if height > 0 {
 			fmt.Fprintf(&b, `<rect class="column" x="%d" y="%s" width="8" height="%s"/>`, 10*i+1, words.Coordinate(h-height), words.Coordinate(height))
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/words"
@@ -38,10 +39,12 @@ type Insight interface {
 	Top(insight.TopQuery) insight.Top
 }
 
-// Options of the console. All but Log and Now are required. All functions are safe for
+// Options of the console. All but History, Log and Now are required. All functions are safe for
 // concurrent use.
 type Options struct {
 	Insight Insight
+	// History answers what was counted in the last 30 days. Nil: pages have no charts of it.
+	History func(context.Context, history.Query) (*history.History, error)
 	// State returns what a glance at the process shows.
 	State func() insight.State
 	// Active returns the active rules. It is called several times a page.
@@ -218,7 +221,9 @@ type view struct {
 	Caller admin.Caller
 	// Worst is the level of the worst problem: error, warning or empty.
 	Worst string
-	Data  any
+	// Past is the denials of the rule or the customer of the page by the day. Nil: not known.
+	Past *past
+	Data any
 }
 
 // Style, Script and Icon are the addresses of the files of a page.

@@ -559,3 +559,28 @@ func TestForms(t *testing.T) {
 		}
 	}
 }
+
+// TestPast has a chart of days on the pages of a rule and of a customer, unless the store is away.
+func TestPast(t *testing.T) {
+	day := regexp.MustCompile(`<title>1 July: ([0-9]+) denied( of [0-9,]+ decisions)?</title>`)
+	for _, tt := range []struct {
+		state, target string
+		chart, of     bool
+		want          string
+	}{
+		{"usual", "/rules?rule=search", true, true, "in 30 days, most on "},
+		{"usual", "/subject?id=acme", true, false, "in 30 days, most on "},
+		{"huge", "/subject?id=acme", true, false, " · this process<"},
+		{"empty", "/subject?address=203.0.113.7", false, false, "none in 30 days"},
+		{"usual", "/rules", false, false, ""},
+		{"usual", "/subject", false, false, ""},
+		{"degraded", "/subject?id=acme", false, false, ""},
+		{"degraded", "/rules?rule=search", false, false, ""},
+	} {
+		a := ask(t, newConsole(tt.state), tt.target, nil, "")
+		m := day.FindStringSubmatch(a.body)
+		if (m != nil) != tt.chart || tt.chart && (m[2] != "") != tt.of || strings.Contains(a.body, "Denials by day") != (tt.want != "") || !strings.Contains(a.body, tt.want) {
+			t.Errorf("%s %s: %d, today %q, want a chart: %v, with %q", tt.state, tt.target, a.Code, m, tt.chart, tt.want)
+		}
+	}
+}

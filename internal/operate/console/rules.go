@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
@@ -69,7 +70,11 @@ func (c *Console) rules(w http.ResponseWriter, r *http.Request) {
 	from, _ := strconv.Atoi(q.Get("from")) // a malformed number means the first page
 	s := c.opts.State()
 	p.fill(s.Rates.Rules, from)
-	c.show(w, r, http.StatusOK, view{Page: "rules", Nav: "rules", Title: "Rules", Refresh: 5, State: &s, Data: p})
+	v := view{Page: "rules", Nav: "rules", Title: "Rules", Refresh: 5, State: &s, Data: p}
+	if p.Rule != "" {
+		v.Past = c.past(r.Context(), history.Query{Rule: p.Rule})
+	}
+	c.show(w, r, http.StatusOK, v)
 }
 
 // filterRules redirects to the page of the rules that a form chooses.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/words"
@@ -155,6 +156,9 @@ func (c *Console) showSubject(w http.ResponseWriter, r *http.Request, code int, 
 	v := view{Page: "subject", Nav: "find", Title: "Find a customer", Data: p}
 	if !p.Empty && !p.Unrecognized {
 		v.Title, v.Refresh = safetext.Runes(p.Name(), 60), 2
+	}
+	if u := p.Usage; u != nil {
+		v.Past = c.past(r.Context(), history.Query{Subject: cmp.Or(u.Subject, p.Query.Subject, p.Query.Digest, p.Query.Address)})
 	}
 	c.show(w, r, code, v)
 }

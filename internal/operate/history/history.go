@@ -22,6 +22,12 @@ const (
 	shownSubjects = 20
 )
 
+// What a [History] is of: all instances that share Redis, or this one.
+const (
+	OfService  = "service"
+	OfInstance = "instance"
+)
+
 // Options of a [Counter]. Totals, Denied, Now and Log are required.
 type Options struct {
 	// Totals reads the counts of all rules since the start of the process.
@@ -182,7 +188,7 @@ type Query struct {
 type History struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Of is service if all instances that share Redis are counted, and instance if only this one is.
+	// Of is [OfService] or [OfInstance].
 	Of string `json:"of"`
 	// Rules has the rules with decisions, by domain and name.
 	Rules []RuleHistory `json:"rules"`
@@ -220,10 +226,10 @@ func (h *Counter) Read(ctx context.Context, q Query) (*History, error) {
 	if q.To.After(now) {
 		q.To = now
 	}
-	a := &History{From: q.From.UTC(), To: q.To.UTC(), Of: "instance", Rules: []RuleHistory{}, Days: []Day{}}
+	a := &History{From: q.From.UTC(), To: q.To.UTC(), Of: OfInstance, Rules: []RuleHistory{}, Days: []Day{}}
 	lock := &h.mu
 	if h.opts.Redis != nil {
-		a.Of, lock = "service", &h.reading
+		a.Of, lock = OfService, &h.reading
 	}
 	lock.Lock()
 	defer lock.Unlock()

@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/console"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -87,7 +88,7 @@ func New(o Options) *Console {
 	}})
 	tierNames := func() []string { return []string{"free", "pro", "enterprise"} }
 	return &Console{Access: access, Secrets: s.secrets, service: s, Console: console.New(console.Options{
-		Insight: s, State: s.state, Active: s.active, Secrets: s.secrets, TierNames: tierNames,
+		Insight: s, History: s.history, State: s.state, Active: s.active, Secrets: s.secrets, TierNames: tierNames,
 		Shown: s.shown, Explain: s.explain, Access: access, Now: o.Now,
 	})}
 }
@@ -124,6 +125,27 @@ func wave(n int, mean, part float64, seed int, at time.Time) []float64 {
 		values[i] = math.Max(0, mean*(1+part*(math.Sin(x)+0.6*math.Sin(2.3*x+float64(seed))+0.3*math.Sin(7.1*x))/1.9))
 	}
 	return values
+}
+
+func (s *service) history(_ context.Context, q history.Query) (*history.History, error) {
+	h := &history.History{From: q.From, To: q.To, Of: history.OfService}
+	switch s.kind {
+	case "empty":
+		return h, nil
+	case "degraded":
+		return nil, errors.New("Redis does not answer")
+	case "huge":
+		h.Of = history.OfInstance
+	}
+	for i, v := range wave(history.Days, 400, 1, 3, q.To) {
+		at := q.From.AddDate(0, 0, i)
+		if q.Rule != "" {
+			h.Rules = append(h.Rules, history.RuleHistory{Domain: "edge", Rule: q.Rule, Hours: []history.Hour{{Hour: at.Add(9 * time.Hour), Decisions: uint64(40 * v), Denials: uint64(v)}}})
+		} else {
+			h.Days = append(h.Days, history.Day{Day: at.Format(time.DateOnly), Subjects: []insight.TopEntry{{Name: q.Subject, Count: uint64(v)}}})
+		}
+	}
+	return h, nil
 }
 
 func (s *service) active() admin.Active {
@@ -285,7 +307,7 @@ func (s *service) look(k tier.Key) *tier.Subject {
 	return nil
 }
 
-func history(n int, total uint64, from int) []uint64 {
+func hitsOver(n int, total uint64, from int) []uint64 {
 	all := make([]uint64, n)
 	for i := uint64(0); i < total; i++ {
 		x := (i*7919 + i*i*31) % uint64(n-from)
@@ -310,7 +332,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	}
 	if q.Address != "" {
 		if s.kind != "empty" {
-			u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-address", Terms: insight.Terms{Limit: 1000, Window: 60}, Counter: insight.Counter{Used: 214, Remaining: 786, NextFree: 0.8, Empty: 59.2, History: history(60, 214, 0)}}}
+			u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-address", Terms: insight.Terms{Limit: 1000, Window: 60}, Counter: insight.Counter{Used: 214, Remaining: 786, NextFree: 0.8, Empty: 59.2, History: hitsOver(60, 214, 0)}}}
 		}
 		return u, nil
 	}
@@ -318,20 +340,20 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	s.mu.Lock()
 	if subject.ID == "initech" {
 		s.mu.Unlock()
-		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Limit: 500, Window: 60}, Counter: insight.Counter{Used: 41, Remaining: 459, NextFree: 5, Empty: 58, History: history(60, 41, 5)}}}
+		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Limit: 500, Window: 60}, Counter: insight.Counter{Used: 41, Remaining: 459, NextFree: 5, Empty: 58, History: hitsOver(60, 41, 5)}}}
 		return u, nil
 	}
 	clean := slices.ContainsFunc(s.resets, func(r insight.Reset) bool { return r.ID > 1 && r.Query.Subject == subject.ID })
 	s.mu.Unlock()
 	if clean {
-		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "free", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 3, Remaining: 97, NextFree: 55, Empty: 58, History: history(60, 3, 55)}}}
+		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "free", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 3, Remaining: 97, NextFree: 55, Empty: 58, History: hitsOver(60, 3, 55)}}}
 		return u, nil
 	}
 	u.Limits = []insight.LimitUsage{
-		{Domain: "edge", Rule: s.odd(1, "per-key"), Tier: "free", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 100, NextFree: 12.4, Empty: 58.9, History: history(60, 100, 12)}},
-		{Domain: "edge", Rule: s.odd(8, "search"), LogName: insight.LogName{Values: s.odd(0, "route=search")}, Terms: insight.Terms{Limit: 40, Window: 10}, Counter: insight.Counter{Used: 36, Remaining: 4, NextFree: 0.3, Empty: 9.1, History: history(50, 36, 2)}, Override: true, ObserveOverride: true},
-		{Domain: "edge", Rule: s.odd(4, "export"), LogName: insight.LogName{Values: s.odd(6, "route=export")}, Terms: insight.Terms{Limit: 20, Window: 86400}, Counter: insight.Counter{Used: 3, Remaining: 17, NextFree: 5400, Empty: 71000, History: history(60, 3, 4)}},
-		{Domain: "edge", Rule: s.odd(5, "export-format"), LogName: insight.LogName{Values: "route=export,format=csv"}, Terms: insight.Terms{Limit: 2, Window: 60}, Counter: insight.Counter{Used: 2, NextFree: 31, Empty: 44, History: history(60, 2, 31)}, Shadow: true, ObserveOverride: true},
+		{Domain: "edge", Rule: s.odd(1, "per-key"), Tier: "free", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 100, NextFree: 12.4, Empty: 58.9, History: hitsOver(60, 100, 12)}},
+		{Domain: "edge", Rule: s.odd(8, "search"), LogName: insight.LogName{Values: s.odd(0, "route=search")}, Terms: insight.Terms{Limit: 40, Window: 10}, Counter: insight.Counter{Used: 36, Remaining: 4, NextFree: 0.3, Empty: 9.1, History: hitsOver(50, 36, 2)}, Override: true, ObserveOverride: true},
+		{Domain: "edge", Rule: s.odd(4, "export"), LogName: insight.LogName{Values: s.odd(6, "route=export")}, Terms: insight.Terms{Limit: 20, Window: 86400}, Counter: insight.Counter{Used: 3, Remaining: 17, NextFree: 5400, Empty: 71000, History: hitsOver(60, 3, 4)}},
+		{Domain: "edge", Rule: s.odd(5, "export-format"), LogName: insight.LogName{Values: "route=export,format=csv"}, Terms: insight.Terms{Limit: 2, Window: 60}, Counter: insight.Counter{Used: 2, NextFree: 31, Empty: 44, History: hitsOver(60, 2, 31)}, Shadow: true, ObserveOverride: true},
 		{Domain: "internal", Rule: s.odd(3, "payments"), Unlimited: true},
 	}
 	if q.Rule != "" {
@@ -340,7 +362,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	switch s.kind {
 	case "huge":
 		for i := range 95 {
-			u.Limits = append(u.Limits, insight.LimitUsage{Domain: "tenant-00", Rule: fmt.Sprintf("resource-%05d", i), Tier: "free", Terms: insight.Terms{Limit: 10_000_000, Window: 3600}, Counter: insight.Counter{Used: uint64(i) * 90_000, Remaining: 10_000_000 - uint64(i)*90_000, NextFree: 2, Empty: 3500, History: history(60, uint64(i)*90, 0)}})
+			u.Limits = append(u.Limits, insight.LimitUsage{Domain: "tenant-00", Rule: fmt.Sprintf("resource-%05d", i), Tier: "free", Terms: insight.Terms{Limit: 10_000_000, Window: 3600}, Counter: insight.Counter{Used: uint64(i) * 90_000, Remaining: 10_000_000 - uint64(i)*90_000, NextFree: 2, Empty: 3500, History: hitsOver(60, uint64(i)*90, 0)}})
 		}
 		u.Next = "100"
 	case "degraded":
