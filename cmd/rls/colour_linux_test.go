@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // pty opens a new terminal.
@@ -53,6 +55,33 @@ func TestColours(t *testing.T) {
 		t.Setenv("TERM", tt.term)
 		if got := coloursOf(tt.f).Red("x"); got != tt.want {
 			t.Errorf("%s, NO_COLOR=%s, TERM=%s: got %q, want %q", tt.f.Name(), tt.noColor, tt.term, got, tt.want)
+		}
+	}
+}
+
+// TestLogFormat: at a terminal the log is for people, unless the settings choose a format.
+func TestLogFormat(t *testing.T) {
+	before := os.Stderr
+	defer func() { os.Stderr = before }()
+	file, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, tt := range []struct {
+		f            *os.File
+		chosen, want string
+	}{{pty(t), "", "console"}, {pty(t), "json", "json"}, {file, "", "json"}, {file, "console", "console"}} {
+		environ := []string{}
+		if tt.chosen != "" {
+			environ = append(environ, "SLIDEGATE_LOG_FORMAT="+tt.chosen)
+		}
+		os.Stderr = tt.f
+		l, err := load(func([]string, ...settings.DropIn) (settings.Settings, settings.Origins, error) {
+			return settings.Load("", environ)
+		})
+		if err != nil || l.Log.Format != tt.want {
+			t.Errorf("%s with %q: the format is %s (%v), want %s", tt.f.Name(), tt.chosen, l.Log.Format, err, tt.want)
 		}
 	}
 }

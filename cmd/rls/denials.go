@@ -22,9 +22,9 @@ import (
 type denialsCmd struct {
 	adminPorts
 	Rule, Subject, Route, Address, Request string
-	Since, Shadow                 string
-	Limit                         int
-	Follow                        bool
+	Since, Shadow                          string
+	Limit                                  int
+	Follow, Local                          bool
 }
 
 func denials(c *cli) *cobra.Command {
@@ -42,6 +42,7 @@ func denials(c *cli) *cobra.Command {
 	f.StringVar(&d.Since, "since", "", "only those of this long ago or later, such as 10m, or since a `TIME` such as 2026-01-31T09:30:00Z")
 	f.StringVar(&d.Shadow, "shadow", "", "`WHICH` denials in shadow mode: only (these alone), or no (none of them)")
 	f.IntVar(&d.Limit, "limit", 50, "at most `N` of each instance")
+	f.BoolVar(&d.Local, "local", false, "print times in the zone of this machine instead of UTC")
 	f.BoolVarP(&d.Follow, "follow", "f", false, "go on with new ones")
 	d.flags(cmd, waitToRead)
 	completeWords(cmd, "shadow", "only", "no")
@@ -102,7 +103,7 @@ var followEvery = time.Second
 // print prints a denial as one line: as JSON, or in words.
 func (d *denialsCmd) print(one *client.Denial) error {
 	if !d.JSON {
-		_, err := fmt.Fprintln(&stdout, tables.DenialLine(one, widthOf(os.Stdout)))
+		_, err := fmt.Fprintln(&stdout, tables.DenialLine(one, d.page(false)))
 		return err
 	}
 	data, err := json.Marshal(one)
@@ -112,10 +113,17 @@ func (d *denialsCmd) print(one *client.Denial) error {
 	return err
 }
 
+// page says how to write denials.
+func (d *denialsCmd) page(several bool) tables.Page {
+	p := pageOf(os.Stdout, several, "")
+	p.Local = d.Local
+	return p
+}
+
 // write writes denials as a table, the newest last, where the eye is.
 func (d *denialsCmd) write(all []client.Answer[insight.Denials], filter url.Values) {
 	if list := client.Merge(all); len(list) > 0 {
-		tables.Denials(&stdout, list, pageOf(os.Stdout, len(all) > 1, ""))
+		tables.Denials(&stdout, list, d.page(len(all) > 1))
 	} else if len(filter) == 0 {
 		fmt.Fprintln(&stdout, "No denials.")
 	} else {

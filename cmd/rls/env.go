@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,12 +12,14 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/migrate/compat"
+	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
 type envCmd struct {
-	JSON bool
+	JSON, Effective bool
 }
 
 func env(c *cli) *cobra.Command {
@@ -24,6 +27,7 @@ func env(c *cli) *cobra.Command {
 	cmd := leaf("env", "Print what each variable of envoyproxy/ratelimit becomes; exit 1 if one of them is refused.", func() error { return e.Run(c) })
 	cmd.Long = cmd.Short + "\n\nThe service reads these variables if it is started as ratelimit, or with SLIDEGATE_COMPAT=envoyproxy. " +
 		"rls env reads them in any case, so that you can look before you switch. Secrets are hidden."
+	cmd.Flags().BoolVar(&e.Effective, "effective", false, "instead print every setting as the service would use it, and where it comes from")
 	cmd.Flags().BoolVar(&e.JSON, "json", false, "print the table as one JSON document")
 	return cmd
 }
@@ -40,8 +44,39 @@ type environment struct {
 // errRefused ends rls env after it has printed the problems.
 var errRefused = errors.New("the environment is refused")
 
+// An effectiveSetting is a setting as the service would use it.
+type effectiveSetting struct {
+	Setting string `json:"setting"`
+	Value   string `json:"value"`          // secrets are hidden
+	From    string `json:"from,omitempty"` // a variable, or a file and a line; empty: the default
+}
+
+// effective prints every setting with where it comes from. What is wrong with them is the error.
+func (e envCmd) effective(c *cli) error {
+	l, problem := c.load()
+	if problem != nil {
+		problem = invalid(problem)
+	}
+	var all []effectiveSetting
+	for _, s := range settings.Describe(l.Settings) {
+		all = append(all, effectiveSetting{s.Path, s.Default, l.Origins[s.Path]})
+	}
+	if e.JSON {
+		return cmp.Or(problem, encode(all))
+	}
+	out := tabwriter.NewWriter(&stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "SETTING\tVALUE\tFROM")
+	for _, s := range all {
+		fmt.Fprintf(out, "%s\t%s\t%s\n", s.Setting, cmp.Or(safetext.Text(s.Value), "-"), cmp.Or(safetext.Text(s.From), "default"))
+	}
+	return cmp.Or(out.Flush(), problem)
+}
+
 // Run prints the table of all variables.
 func (e envCmd) Run(c *cli) error {
+	if e.Effective {
+		return e.effective(c)
+	}
 	environ := os.Environ()
 	_, problem := compat.Mode(os.Args[0], environ)
 	_, reading, found := loadDropIn(environ, c.loadSettings)

@@ -43,7 +43,7 @@ func explainOf(c *cli) *cobra.Command {
 	var e explainCmd
 	cmd := leaf("explain", "Print which rules a request matches and why, and what the answer would be.", func() error { return e.Run(c) })
 	cmd.Long = cmd.Short + "\n\nrls asks the running service, which charges nothing and says what would happen now. If no service answers at admin.address, or with --rules, the answer is that with nothing used, and the first line says so. " +
-		"With --live, rls sends the request to the running service and prints a line for each answer."
+		"With --live, rls sends the request to the running service and prints the answer."
 	f := cmd.Flags()
 	descriptorFlag(f, &e.Descriptor)
 	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional without --live if the rules have only one")
@@ -174,12 +174,12 @@ type liveFlags struct {
 
 func (a *liveFlags) flags(f *pflag.FlagSet) {
 	f.BoolVar(&a.Live, "live", false, "send the request to the running service as Envoy does, which charges it, and print the answer")
-	f.IntVar(&a.UntilDenied, "until-denied", 0, "with --live: send it up to `N` times, until it is denied; exit 1 if it never is")
+	f.IntVar(&a.UntilDenied, "until-denied", 0, "with --live: send it up to `N` times, until it is denied, and print the last three answers; exit 1 if it never is")
 	f.StringVar(&a.Address, "address", "", "with --live: the `HOST:PORT` of a service on another machine, instead of the service of these settings; with grpc.tls the system must trust its certificate (SSL_CERT_FILE)")
 	f.DurationVar(&a.Timeout, "timeout", time.Second, "with --live: how long to wait for an answer, and for a service that cannot be reached yet")
 }
 
-// live prints a line for each answer of the running service. A denial is an answer, not a failure.
+// live prints the last answers of the running service. A denial is an answer, not a failure.
 func (e *explainCmd) live(s loaded) error {
 	sent, err := parseDescriptors(e.Descriptor)
 	if err != nil {
@@ -206,15 +206,27 @@ func (e *explainCmd) live(s loaded) error {
 		return fmt.Errorf("explain: %s: %w", address, err)
 	}
 	defer conn.Close()
-	for range max(e.UntilDenied, 1) {
-		denied, err := e.once(conn, sent)
+	lines := make([]string, 0, shownReplies)
+	defer func() {
+		for _, line := range lines {
+			fmt.Fprintln(&stdout, line)
+		}
+	}()
+	for i := range max(e.UntilDenied, 1) {
+		line, denied, err := e.once(conn, sent)
 		if client.NothingListens(err) {
 			return fmt.Errorf("explain: nothing listens on %s: start rls there, or name another --address", address)
 		}
 		if err != nil {
 			return fmt.Errorf("explain: %s: %w", address, err)
 		}
-		if denied {
+		if e.UntilDenied > 0 {
+			line = fmt.Sprintf("%d: %s", i+1, line)
+		}
+		if len(lines) == shownReplies {
+			lines = lines[1:]
+		}
+		if lines = append(lines, line); denied {
 			return nil
 		}
 	}
@@ -224,16 +236,18 @@ func (e *explainCmd) live(s loaded) error {
 	return nil
 }
 
-// once sends the request once and prints the answer.
-func (e *explainCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (denied bool, err error) {
+// shownReplies is how many of the answers rls prints: the last ones.
+const shownReplies = 3
+
+// once sends the request once and returns the answer as a line.
+func (e *explainCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (line string, denied bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), e.Timeout)
 	defer cancel()
 	r, err := ratelimit.Ask(ctx, conn, e.Domain, sent, uint32(e.Hits))
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
-	fmt.Fprintln(&stdout, tables.Reply(&r))
-	return r.Denied, nil
+	return tables.Reply(&r), r.Denied, nil
 }
 
 // service returns the address and the credentials for calling the service.

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 
+	"golang.org/x/term"
+
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/migrate/compat"
@@ -14,6 +16,8 @@ type loaded struct {
 	// Reading is what the variables of envoyproxy/ratelimit became. Nil: this process is not a
 	// drop-in for it.
 	Reading *compat.Reading
+	// Origins say where the settings come from.
+	Origins settings.Origins
 }
 
 // loader is [settings.Load] for one settings file.
@@ -38,11 +42,15 @@ func load(from loader) (loaded, error) {
 		all = append(all, *problem)
 	}
 	if !dropIn {
-		s, _, err := from(environ)
-		return loaded{Settings: s}, append(all, strict.ProblemsOf(err)...).Err()
+		s, origins, err := from(environ)
+		if _, set := origins["log.format"]; !set && term.IsTerminal(int(os.Stderr.Fd())) {
+			s.Log.Format = logConsole
+		}
+		return loaded{Settings: s, Origins: origins}, append(all, strict.ProblemsOf(err)...).Err()
 	}
 	s, reading, more := loadDropIn(environ, from)
-	return loaded{s, reading}, append(all, more...).Err()
+	_, origins, _ := from(environ, reading.DropIn) // more has the problems
+	return loaded{s, reading, origins}, append(all, more...).Err()
 }
 
 // loadDropIn reads settings together with the variables of envoyproxy/ratelimit.

@@ -82,6 +82,9 @@ func (p partial) Unwrap() error { return p.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// otherName is a second name of the program: rustup has a proxy with the name rls.
+const otherName = "slidegate"
+
 // cli has the flags that all commands share.
 type cli struct {
 	Config string
@@ -91,8 +94,12 @@ type cli struct {
 func root() *cobra.Command {
 	c := new(cli)
 	cobra.EnableCommandSorting = false
+	name := "rls"
+	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == otherName {
+		name = otherName
+	}
 	root := &cobra.Command{
-		Use:           "rls",
+		Use:           name,
 		Short:         "Exact sliding-window rate limits for Envoy, by subscription tier.",
 		Long:          "Exact sliding-window rate limits for Envoy, by subscription tier.\n\nWithout a command, rls serves.\n\n" + adminHelp + "\n\n" + exitHelp,
 		Version:       this.Version,
@@ -101,13 +108,11 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetOut(&stdout)
-	cobra.AddTemplateFunc("flagsOf", flagsOf)
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}",
-		"{{(flagsOf .LocalFlags false).FlagUsages | trimTrailingWhitespaces}}{{with (flagsOf .LocalFlags true).FlagUsages}}\n\nAdmin flags (see rls --help):\n{{. | trimTrailingWhitespaces}}{{end}}", 1))
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see "+docsPage("reference/settings.md"))
-	root.AddCommand(serveOf(c), validate(c), checkOf(c), explainOf(c), diffOf(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), versionOf())
+	root.AddCommand(serveOf(c), validate(c), checkOf(c), explainOf(c), diffOf(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), reloadOf(c), versionOf())
+	explainCommands(root)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.HasSubCommands() {

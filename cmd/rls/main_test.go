@@ -282,3 +282,56 @@ func TestValidatePortable(t *testing.T) {
 		t.Errorf("got exit code %d and\n%s%s", code, stdout, stderr)
 	}
 }
+
+// TestEachHelpHasAnExample: each command has an example, and help breaks its text between words.
+func TestEachHelpHasAnExample(t *testing.T) {
+	t.Setenv("COLUMNS", "80")
+	for _, cmd := range root().Commands() {
+		if !cmd.IsAvailableCommand() || cmd.Name() == "help" || cmd.Name() == "completion" {
+			continue
+		}
+		code, out, _ := command(t, "", cmd.Name(), "--help")
+		if code != 0 || !strings.Contains(out, "\nExamples:\n  ") || !strings.Contains(out, "rls "+cmd.Name()) {
+			t.Errorf("rls %s --help has no example:\n%s", cmd.Name(), out)
+		}
+		for line := range strings.Lines(out) {
+			if len(line) > 100 && strings.Count(strings.TrimSpace(line), " ") > 12 {
+				t.Errorf("rls %s --help: a line has %d bytes: %s", cmd.Name(), len(line), line)
+			}
+		}
+	}
+}
+
+// TestOtherName: under its second name the program names itself so.
+func TestOtherName(t *testing.T) {
+	before := os.Args
+	defer func() { os.Args = before }()
+	os.Args = []string{"/usr/bin/slidegate"}
+	if _, out, _ := command(t, "", "usage", "--help"); !strings.Contains(out, "\n  slidegate usage [CUSTOMER]") {
+		t.Errorf("the help is\n%s", out)
+	}
+}
+
+// TestEffective prints each setting with its origin, and no secret.
+func TestEffective(t *testing.T) {
+	file := write(t, "store: {type: redis}\n")
+	t.Setenv("SLIDEGATE_STORE_REDIS_PASSWORD", "hush")
+	t.Setenv("SLIDEGATE_ADMIN_ADDRESS", "127.0.0.1:1")
+	code, out, fails := command(t, "", "env", "--effective", "--config", file)
+	lines := strings.Join(strings.Fields(out), " ")
+	for _, want := range []string{"admin.address 127.0.0.1:1 SLIDEGATE_ADMIN_ADDRESS", "store.type redis " + file + ":1", "log.format json default"} {
+		if !strings.Contains(lines, want) {
+			t.Errorf("the settings have no %q:\n%s", want, out)
+		}
+	}
+	if code != 0 || fails != "" || strings.Contains(out, "hush") {
+		t.Errorf("exit code %d, %s\n%s", code, fails, out)
+	}
+	if code, out, _ = command(t, "", "env", "--effective", "--json"); code != 0 || !strings.Contains(out, `"setting": "admin.address"`) {
+		t.Errorf("--json: exit code %d\n%s", code, out)
+	}
+	t.Setenv("SLIDEGATE_STORE_TYPE", "disk")
+	if code, _, fails = command(t, "", "env", "--effective"); code != 1 || !strings.Contains(fails, "SLIDEGATE_STORE_TYPE") {
+		t.Errorf("with a mistake: exit code %d, %s", code, fails)
+	}
+}

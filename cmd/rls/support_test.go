@@ -100,6 +100,12 @@ func (p *fakePort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case "/v1/top":
 		answer(p.top)
+	case "/v1/reload":
+		if r.Method != http.MethodPost {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, `{"generation":"51850eff","changed":false,"rules":3}`)
 	case "/v1/rules":
 		_, _ = io.WriteString(w, `{"rules":[{"name":"per-key"},{"name":"per-$(reboot)"},{"name":"burst"}]}`)
 	default:
@@ -221,6 +227,18 @@ func TestUsageOfNoCustomer(t *testing.T) {
 		if got := other.asked[0]; got != "GET /v1/usage?"+want {
 			t.Errorf("%s asks %s, want %s", typed, got, want)
 		}
+	}
+}
+
+// TestReload asks each instance to read its files again.
+func TestReload(t *testing.T) {
+	port := newPort(t)
+	code, out, fails := command(t, "", "reload", "--admin", port.address()+",127.0.0.1:1")
+	if want := port.address() + ": 3 rules active, generation 51850eff, unchanged\n"; code != 3 || out != want || !strings.Contains(fails, "1 of 2 instances did not answer") {
+		t.Errorf("exit code %d, %s%s, want 3 and %s", code, out, fails, want)
+	}
+	if code, out, _ = command(t, "", "reload", "--json", "--admin", port.address()); code != 0 || !strings.Contains(out, `"rules": 3`) {
+		t.Errorf("--json: exit code %d, %s", code, out)
 	}
 }
 

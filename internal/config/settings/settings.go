@@ -173,7 +173,7 @@ type Drain struct {
 // Log is the log of the service.
 type Log struct {
 	Level  string `yaml:"level" oneof:"debug info warn error" doc:"debug, info, warn or error"`
-	Format string `yaml:"format" oneof:"json console reference" doc:"json, console, or reference: JSON with the keys @timestamp, @message and level"`
+	Format string `yaml:"format" oneof:"json console reference" doc:"json, console (the default at a terminal), or reference: JSON with the keys @timestamp, @message and level"`
 }
 
 // Compare sends calls to another rate-limit service too, and reports different answers.

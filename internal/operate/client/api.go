@@ -63,6 +63,12 @@ func (c *Client) Explain(ctx context.Context, request admin.ExplainRequest) (*ad
 	return out, c.call(ctx, c.Instances[0], http.MethodPost, "/v1/explain", body, out)
 }
 
+// Reload makes an instance read its rules and tiers again.
+func (c *Client) Reload(ctx context.Context, to Instance) (*admin.Reloaded, error) {
+	out := new(admin.Reloaded)
+	return out, c.call(ctx, to, http.MethodPost, "/v1/reload", []byte("{}"), out)
+}
+
 // Reset makes each instance reset what a request names, one after another: of instances that share a
 // store, the first one removes the logs.
 func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) ([]Answer[insight.Reset], error) {

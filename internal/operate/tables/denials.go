@@ -17,7 +17,7 @@ import (
 // Denials writes denials as a table, in their order.
 func Denials(w io.Writer, all []client.Denial, p Page) {
 	t := &terminal.Table{Width: p.Width, Paint: p.Paint, Columns: []terminal.Column{
-		{Title: "TIME"},
+		{Title: map[bool]string{false: "TIME (UTC)", true: "TIME"}[p.Local]},
 		{Title: "RULE", Least: 10},
 		{Title: "WHO", Least: 10},
 		{Title: "TIER", Least: 8, Drop: 3, Sparse: true},
@@ -43,7 +43,7 @@ func addDenial(t *terminal.Table, d *client.Denial, p Page) {
 		wait = terminal.Cell{Text: "never", Paint: p.Paint.Red}
 	}
 	row := []terminal.Cell{
-		terminal.Text(clock(d.At)), terminal.Text(d.Rule), terminal.Text(whoOf(&d.Denial)), terminal.Text(d.Tier), terminal.Text(fmt.Sprint(d.Used)),
+		terminal.Text(clock(d.At, p.Local)), terminal.Text(d.Rule), terminal.Text(whoOf(&d.Denial)), terminal.Text(d.Tier), terminal.Text(fmt.Sprint(d.Used)),
 		terminal.Text(d.Amount()),
 		wait, terminal.Text(d.Route), terminal.Text(d.RequestID),
 		{Text: noteOfDenial(&d.Denial), Paint: p.Paint.Yellow},
@@ -54,9 +54,11 @@ func addDenial(t *terminal.Table, d *client.Denial, p Page) {
 	t.Add(row...)
 }
 
-// clock returns a time of the last day without its date.
-func clock(at time.Time) string {
-	at = at.Local()
+// clock returns a time of the last day without its date: in UTC, or in the zone of this machine.
+func clock(at time.Time, local bool) string {
+	if at = at.UTC(); local {
+		at = at.Local()
+	}
 	if since := time.Since(at); since > 12*time.Hour || since < -12*time.Hour {
 		return at.Format("01-02 15:04:05")
 	}
@@ -84,26 +86,30 @@ func noteOfDenial(d *insight.Denial) string {
 	}
 	add(d.Shadow, "observed")
 	add(d.Degraded, "without store")
-	add(d.Of > 1, fmt.Sprintf("limit %d of %d", d.Which, d.Of))
+	add(d.Of > 1, fmt.Sprintf("one of %d limits", d.Of))
 	add(d.Cost > 1, fmt.Sprintf("cost %d", d.Cost))
 	add(d.Stands > 1, fmt.Sprintf("×%d", d.Stands))
 	return strings.Join(parts, ", ")
 }
 
-// DenialLine returns a denial as one line of at most width columns.
-func DenialLine(d *client.Denial, width int) string {
+// DenialLine returns a denial as one line of at most p.Width columns.
+func DenialLine(d *client.Denial, p Page) string {
+	at := clock(d.At, p.Local)
+	if !p.Local {
+		at += "Z"
+	}
 	passes := "passes in " + wait(d.Wait)
 	if d.Never {
 		passes = "never passes"
 	}
-	line := strings.Join([]string{clock(d.At), d.Rule, whoOf(&d.Denial), fmt.Sprintf("%d used of %s", d.Used, d.Amount()), passes}, terminal.Gap)
+	line := strings.Join([]string{at, d.Rule, whoOf(&d.Denial), fmt.Sprintf("%d used of %s", d.Used, d.Amount()), passes}, terminal.Gap)
 	for _, text := range []string{d.Tier, d.Route, noteOfDenial(&d.Denial), d.RequestID, d.Admin} {
 		if text != "" {
 			line += terminal.Gap + text
 		}
 	}
-	if line = safetext.Text(line); width != terminal.Unbounded {
-		line = terminal.Fit(line, width)
+	if line = safetext.Text(line); p.Width != terminal.Unbounded {
+		line = terminal.Fit(line, p.Width)
 	}
 	return line
 }

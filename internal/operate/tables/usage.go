@@ -63,6 +63,7 @@ type Page struct {
 	Paint   terminal.Colours
 	Several bool   // name the instance
 	From    string // the instance
+	Local   bool   // times are those of this machine, and not UTC
 }
 
 // Usage writes what a caller has used of its limits. tiers are its records; nil: there are none.
