@@ -161,6 +161,22 @@ func (r *Rules) Domains() []string { return r.generation.Rules.Domains() }
 // HasDomain reports whether there are rules for a domain. A request for another one is not limited.
 func (r *Rules) HasDomain(name string) bool { return r.generation.Rules.HasDomain(name) }
 
+// UnknownEntry says that no rule has entries with a key, and which key it may mean. It is empty if a
+// rule has them.
+func (r *Rules) UnknownEntry(key string) string {
+	rules := r.generation.Rules
+	if rules.Names(key) || key == rules.TrustedEntry() {
+		return ""
+	}
+	var keys []string
+	for _, rule := range rules.All() {
+		for _, n := range rule.Path {
+			keys = append(keys, n.Key)
+		}
+	}
+	return "no rule has the entry " + strict.Quote(key) + strict.DidYouMean(key, keys)
+}
+
 // Digest is a short name for the content of the files and texts: the same content has the same one.
 func (r *Rules) Digest() string { return r.generation.Digest }
 

@@ -2,12 +2,14 @@ package httplimit_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -128,7 +130,7 @@ func TestKeys(t *testing.T) {
 		"function":           {[][]httplimit.Key{{own}}, nil, "per-key"},
 		"host":               {[][]httplimit.Key{{httplimit.Header("api_key", "host")}}, nil, "per-key"},
 		"no address":         {[][]httplimit.Key{address}, func(r *http.Request) { r.RemoteAddr = "@" }, ""},
-		"two keys of a part": {[][]httplimit.Key{{httplimit.Header("api_key", "X-API-Key"), httplimit.Header("x", "X-Other")}}, withKey("k"), ""},
+		"two keys of a part": {[][]httplimit.Key{{httplimit.Header("api_key", "X-API-Key"), httplimit.Header("teapot", "X-Other")}}, withKey("k"), ""},
 	} {
 		if got := rules(tt.descriptors, tt.change); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
@@ -420,4 +422,55 @@ func FuzzAddress(f *testing.F) {
 			t.Errorf("%q made it %q", forwarded, names.key)
 		}
 	})
+}
+
+// TestPer: one line limits a handler, by address or by a header.
+func TestPer(t *testing.T) {
+	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for name, tt := range map[string]struct {
+		make func() (func(http.Handler) http.Handler, error)
+		want string
+	}{
+		"address": {func() (func(http.Handler) http.Handler, error) { return httplimit.PerAddress(2, time.Minute) }, "200 200 429 200"},
+		"header":  {func() (func(http.Handler) http.Handler, error) { return httplimit.PerHeader("x-api-key", 2, time.Minute) }, "200 200 429 200"},
+	} {
+		limit, err := tt.make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := limit(served)
+		var got []string
+		for _, client := range []string{"1", "1", "1", "2"} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.RemoteAddr = "192.0.2." + client + ":1"
+			r.Header.Set("X-API-Key", client)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			got = append(got, fmt.Sprint(w.Code))
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: got %v, want %s", name, got, tt.want)
+		}
+	}
+	for _, window := range []time.Duration{0, -1} {
+		if _, err := httplimit.PerAddress(2, window); err == nil {
+			t.Errorf("a window of %v is accepted", window)
+		}
+	}
+}
+
+// TestUnknownEntry: an entry that no rule has is an error, because such requests would not be limited.
+func TestUnknownEntry(t *testing.T) {
+	rules, err := limiter.ParseRules("shop.yaml", []byte(shop))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := limiter.New(memstore.New(memstore.Options{SweepInterval: -1}), rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = httplimit.New(l, httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{{httplimit.Address("remote_adress")}, {httplimit.Header("idempotency_key", "x")}}})
+	if want := `httplimit: key 0 of descriptor 0: no rule has the entry "remote_adress", did you mean "remote_address"?`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
 }

@@ -26,6 +26,9 @@ func (k Key[R]) Optional() Key[R] {
 	return k
 }
 
+// Entry returns the key of the descriptor's entry.
+func (k Key[R]) Entry() string { return k.entry }
+
 // check returns what is wrong with a key.
 func (k *Key[R]) check() error {
 	switch {

@@ -78,6 +78,9 @@ func New[R any](name string, l *limiter.Limiter, o Options[R]) (*Limit[R], error
 		for j := range keys {
 			if err := keys[j].check(); err != nil {
 				errs = append(errs, fmt.Errorf("%s: key %d of descriptor %d: %w", name, j, i, err))
+			} else if l != nil {
+				unknown := l.Rules().UnknownEntry(keys[j].entry)
+				wrong(unknown != "", "key %d of descriptor %d: %s", j, i, unknown)
 			}
 		}
 	}
