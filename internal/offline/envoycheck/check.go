@@ -65,6 +65,7 @@ type Input struct {
 	broken        []string // how calls of rls have failed
 	sites, chosen []*site
 	domains       map[string]*descriptors.Tree[*Rule]
+	matched       map[string][]*Rule // by domain and descriptor
 }
 
 // NotRead adds what a check cannot read, so that a person does not take it for right.
@@ -88,7 +89,7 @@ var checks = []func(*Input) []Finding{
 
 // Run compares what Envoy shows with what is known of rls.
 func Run(seen *envoydump.Seen, service *Service, o Options) *Report {
-	in := &Input{Seen: seen, Service: service, Options: o, unread: slices.Clone(seen.NotRead)}
+	in := &Input{Seen: seen, Service: service, Options: o, unread: slices.Clone(seen.NotRead), matched: make(map[string][]*Rule)}
 	in.findManagers()
 	out, reported := &Report{Findings: []Finding{}, NotRead: []string{}}, make(map[Finding]bool)
 	for _, check := range checks {

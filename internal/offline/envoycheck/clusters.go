@@ -32,7 +32,7 @@ func clusters(in *Input) (all []Finding) {
 			all = append(all, out.all...)
 		default:
 			out := &called{Cluster: c, found: found{where: "cluster " + name}, by: by}
-			if in.Live != nil {
+			if in.Live != nil && in.Live.Hosts != nil {
 				out.hosts = append([]envoydump.Host{}, in.Live.Hosts[name]...)
 			}
 			if c.TransportSocket != nil {

@@ -34,7 +34,7 @@ func (in *Input) sent(r *route, f *LimitFilter, domain string, list []envoydump.
 				}
 				s.entries = append(s.entries, e)
 			}
-			s.rules = in.match(domain, s.entries)
+			s.rules = in.match(domain, s)
 			all = append(all, s)
 		}
 	}
@@ -87,8 +87,19 @@ func (in *Input) tree(domain string) *descriptors.Tree[*Rule] {
 	return in.domains[domain]
 }
 
-// match returns the rules that a descriptor may match. An unknown value may be any that leads on.
-func (in *Input) match(domain string, entries []entry) (rules []*Rule) {
+// match returns the rules that a descriptor may match. Many routes send the same ones.
+func (in *Input) match(domain string, s *sent) []*Rule {
+	key := domain + "\x00" + s.String()
+	rules, ok := in.matched[key]
+	if !ok {
+		rules = in.find(domain, s.entries)
+		in.matched[key] = rules
+	}
+	return rules
+}
+
+// find walks the tree. An unknown value may be any that leads on.
+func (in *Input) find(domain string, entries []entry) (rules []*Rule) {
 	tree := in.tree(domain)
 	if tree == nil {
 		return nil

@@ -149,12 +149,17 @@ func (s *Seen) resource(r reader, key string) error {
 
 // clusters reads an answer of /clusters?format=json.
 func (l *Live) clusters(from io.Reader) error {
-	return inList(from, "cluster_statuses", func(is *struct {
+	hosts := make(map[string][]Host)
+	err := inList(from, "cluster_statuses", func(is *struct {
 		Name  string `json:"name"`
 		Hosts []Host `json:"host_statuses"`
 	}) {
-		l.Hosts[is.Name] = is.Hosts
+		hosts[is.Name] = is.Hosts
 	})
+	if err == nil {
+		l.Hosts = hosts
+	}
+	return err
 }
 
 func (l *Live) stats(from io.Reader) error {

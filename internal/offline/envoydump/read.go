@@ -34,7 +34,7 @@ type Seen struct {
 
 // Live is the state of a running Envoy.
 type Live struct {
-	Hosts   map[string][]Host // by cluster
+	Hosts   map[string][]Host // by cluster; nil: not read
 	Runtime map[string]string // final values
 	Stats   map[string]uint64 // counters and gauges
 	// Certificates are those that Envoy presents and those that it trusts.
@@ -85,7 +85,7 @@ func Ask(ctx context.Context, address string) (*Seen, error) {
 	if err := get(ctx, base+"/config_dump?include_eds", s.dump); err != nil {
 		return nil, err
 	}
-	s.Live = &Live{Hosts: make(map[string][]Host), Runtime: make(map[string]string), Stats: make(map[string]uint64)}
+	s.Live = &Live{Runtime: make(map[string]string), Stats: make(map[string]uint64)}
 	for _, part := range []struct {
 		path, query string
 		read        func(io.Reader) error
