@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/identity"
@@ -169,14 +170,11 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	if c.batch.quota {
 		c.settleQuota()
 	}
-	if n := len(c.batch.checks); n > 1 && n <= window.MaxChecks {
+	n := len(c.batch.checks)
+	if n > 1 && n <= window.MaxChecks {
 		c.settleModes()
 	}
-	if n := len(c.batch.checks); n <= cap(c.batch.decisions) {
-		c.batch.decisions = c.batch.decisions[:n]
-	} else {
-		c.batch.decisions = make([]window.Decision, n)
-	}
+	c.batch.decisions = slices.Grow(c.batch.decisions[:0], n)[:n]
 	return true
 }
 

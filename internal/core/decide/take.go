@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/inflight"
@@ -65,12 +66,7 @@ func (c *Call) remembered() bool {
 
 // mixed reports whether some checks charge unconditionally and others do not.
 func (c *Call) mixed() bool {
-	for i := range c.batch.checks {
-		if c.batch.checks[i].Mode.Unconditional() != c.batch.checks[0].Mode.Unconditional() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.batch.checks, func(k window.Check) bool { return k.Mode.Unconditional() != c.batch.checks[0].Mode.Unconditional() })
 }
 
 // takeApart is take while all rules are only observed. Checks that charge
