@@ -144,7 +144,7 @@ func history(n int) (all []uint64) {
 func acme() insight.Usage {
 	return insight.Usage{
 		Query: insight.Query{Subject: "acme"}, Known: true, Subject: "acme", Tier: "pro", Labels: map[string]string{"plan": "annual"},
-		Source: "memory", Instance: "pod-1", At: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC),
+		Source: "memory", Origin: insight.Origin{Instance: "pod-1", At: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)},
 		Limits: []insight.LimitUsage{
 			{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Policy: "sliding", Limit: 500, Window: 1}, Counter: insight.Counter{Used: 500, NextFree: 0.012, Empty: 0.98, History: history(60)}},
 			{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Policy: "sliding", Limit: 20000, Window: 60}, Counter: insight.Counter{Used: 17000, Remaining: 3000, NextFree: 1.2, Empty: 59.1, History: history(60)}},

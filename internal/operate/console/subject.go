@@ -33,11 +33,7 @@ type subjectPage struct {
 	Headline, Level string
 	Detail          string
 	Limits          []limit
-	Denials         []insight.Denial
-	Bursts          []burst
-	// Elsewhere is a denial that still holds, by a limit that is not the subject's own: its address
-	// has it, for example. Nil: none.
-	Elsewhere *insight.Denial
+	Denied          denied
 	// Next is the address of the next page of limits.
 	Next string
 	// Reset is what was just removed.
@@ -46,6 +42,15 @@ type subjectPage struct {
 	Wrong string
 	// Rule is the rule whose limits alone are shown.
 	Rule string
+}
+
+// denied are the last denials of a subject.
+type denied struct {
+	All    []insight.Denial
+	Bursts []burst
+	// Elsewhere is a denial that still holds, by a limit that is not the subject's own: its address
+	// has it, for example. Nil: none.
+	Elsewhere *insight.Denial
 }
 
 // A limit is one limit of a subject, with what it means for the next request.
@@ -188,8 +193,8 @@ func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string
 	if u.Next != "" {
 		p.Next = subjectAddress(q, "rule", rule, "cursor", u.Next)
 	}
-	p.Denials = c.denialsOf(p)
-	p.Bursts = bursts(p.Denials, subjectBursts)
+	p.Denied.All = c.denialsOf(p)
+	p.Denied.Bursts = bursts(p.Denied.All, subjectBursts)
 	p.elsewhere(c.opts.Now(), c.opts.Insight.Audit())
 	return p
 }
@@ -200,7 +205,7 @@ func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 	if p.Next != "" || p.Rule != "" || p.Usage.Source == "local" {
 		return // not all limits of the subject are on the page
 	}
-	for i, d := range p.Denials {
+	for i, d := range p.Denied.All {
 		listed := slices.ContainsFunc(p.Limits, func(l limit) bool { return l.Rule == d.Rule && l.Domain == d.Domain })
 		ended := slices.ContainsFunc(resets, func(r insight.Reset) bool {
 			return r.Query.Address != "" && r.At.After(d.At) && (r.Query.Rule == "" || r.Query.Rule == d.Rule)
@@ -208,7 +213,7 @@ func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 		if listed || ended || d.Shadow || d.Never || !d.Reset.After(now) {
 			continue
 		}
-		p.Elsewhere = &p.Denials[i]
+		p.Denied.Elsewhere = &p.Denied.All[i]
 		if p.Level != "denied" {
 			p.Level, p.Headline = "near", "Its own limits have room, but "+safetext.Runes(d.Rule, 60)+" denies it"
 			p.Detail = "That limit belongs to something that it shares with others."

@@ -46,7 +46,7 @@ func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &Usage{Query: s.query, Source: i.opts.Store, ByAddress: s.ByAddress, Notes: s.notes(), Instance: i.opts.Instance, At: i.now(), Limits: []LimitUsage{}}
+	u := &Usage{Query: s.query, Source: i.opts.Store, ByAddress: s.ByAddress, Notes: s.notes(), Origin: Origin{Instance: i.opts.Instance, At: i.now()}, Limits: []LimitUsage{}}
 	u.describe(s)
 	if s.rules.Missing() {
 		u.Problem = rules.ErrMissing.Error()

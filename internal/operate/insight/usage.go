@@ -68,6 +68,11 @@ type Usage struct {
 	Unknown string `json:"unknown,omitempty" doc:"no such customer is known: ids that are spelled alike"`
 	// Notes say what may surprise the reader.
 	Notes []string `json:"notes,omitempty"`
+	Origin
+}
+
+// Origin says which process answered, and when.
+type Origin struct {
 	// Instance is the process that answered.
 	Instance string    `json:"instance"`
 	At       time.Time `json:"at"`

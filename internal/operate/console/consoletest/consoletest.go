@@ -319,7 +319,7 @@ func hitsOver(n int, total uint64, from int) []uint64 {
 // Usage implements console.Insight.
 func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, error) {
 	now := s.now()
-	u := &insight.Usage{Query: q, Source: "redis", Instance: s.instance(), At: now, Limits: []insight.LimitUsage{}}
+	u := &insight.Usage{Query: q, Source: "redis", Origin: insight.Origin{Instance: s.instance(), At: now}, Limits: []insight.LimitUsage{}}
 	defer func() {
 		for i := range u.Limits {
 			u.Limits[i].Policy = window.Sliding.String()
