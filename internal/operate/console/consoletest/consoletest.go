@@ -20,7 +20,6 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/console"
 	"github.com/slidegate/slidegate/internal/operate/docs"
-	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -125,27 +124,6 @@ func wave(n int, mean, part float64, seed int, at time.Time) []float64 {
 		values[i] = math.Max(0, mean*(1+part*(math.Sin(x)+0.6*math.Sin(2.3*x+float64(seed))+0.3*math.Sin(7.1*x))/1.9))
 	}
 	return values
-}
-
-func (s *service) history(_ context.Context, q history.Query) (*history.History, error) {
-	h := &history.History{From: q.From, To: q.To, Of: history.OfService}
-	switch s.kind {
-	case "empty":
-		return h, nil
-	case "degraded":
-		return nil, errors.New("Redis does not answer")
-	case "huge":
-		h.Of = history.OfInstance
-	}
-	for i, v := range wave(history.Days, 400, 1, 3, q.To) {
-		at := q.From.AddDate(0, 0, i)
-		if q.Rule != "" {
-			h.Rules = append(h.Rules, history.RuleHistory{Domain: "edge", Rule: q.Rule, Hours: []history.Hour{{Hour: at.Add(9 * time.Hour), Decisions: uint64(40 * v), Denials: uint64(v)}}})
-		} else {
-			h.Days = append(h.Days, history.Day{Day: at.Format(time.DateOnly), Subjects: []insight.TopEntry{{Name: q.Subject, Count: uint64(v)}}})
-		}
-	}
-	return h, nil
 }
 
 func (s *service) active() admin.Active {
