@@ -122,8 +122,8 @@ const tlsSocket = `    transport_socket:
 `
 
 var endpointFaults = []fault{
-	{row: 33, what: "nobody there", setup: setup{calls: "$NOBODY", patches: []patch{noHealthChecks}}, passes: "/login", want: []string{"error other-address rls", "error no-answers"}},
-	{row: 34, what: "nobody there, and health checks", setup: setup{calls: "$NOBODY"}, passes: "/login", want: []string{"error endpoint-out rls", "error other-address rls", "error no-answers"}},
+	{row: 33, what: "a free port", setup: setup{calls: "$FREE", patches: []patch{noHealthChecks}}, passes: "/login", want: []string{"error other-address rls", "error no-answers"}},
+	{row: 34, what: "a free port, and health checks", setup: setup{calls: "$FREE"}, passes: "/login", want: []string{"error endpoint-out rls", "error other-address rls", "error no-answers"}},
 	{row: 35, what: "the HTTP port of rls", setup: setup{calls: "$HTTP", patches: []patch{noHealthChecks}}, passes: "/login", want: []string{"error other-address rls", "error no-answers"}},
 	{
 		row: 36, what: "TLS to plain text", setup: setup{patches: []patch{noHealthChecks, {find: assignment, put: tlsSocket + assignment}}}, passes: "/login",

@@ -52,7 +52,7 @@ type setup struct {
 	patches []patch
 	rls     service
 	// calls is the address that Envoy has for rls, in place of the real one. $HTTP is the HTTP port of rls,
-	// and $NOBODY a port on which nobody listens.
+	// and $FREE a free port.
 	calls string
 	// own: the test stops its rls, so no other test shares it.
 	own bool
@@ -200,7 +200,7 @@ func (s setup) addresses(r *running, text string) string {
 		r.t.Fatal(err)
 	}
 	if s.calls != "" {
-		grpc = strings.NewReplacer("$HTTP", strings.TrimPrefix(r.rls.HTTP(), "http://"), "$NOBODY", process.Address(free)).Replace(s.calls)
+		grpc = strings.NewReplacer("$HTTP", strings.TrimPrefix(r.rls.HTTP(), "http://"), "$FREE", process.Address(free)).Replace(s.calls)
 	}
 	host, port, _ := strings.Cut(grpc, ":")
 	changes := []string{

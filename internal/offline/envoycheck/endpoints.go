@@ -44,33 +44,33 @@ func otherAddress(in *Input, c *called) {
 	if in.Service.Settings == nil || c.answered() || len(c.hosts) == 0 {
 		return
 	}
-	var called, own []string
+	var called, listens []string
 	failed := false
 	for _, a := range in.Service.Settings.GRPC.Address {
 		if strings.HasSuffix(string(a), ":0") {
 			return // any port
 		}
-		own = append(own, string(a))
+		listens = append(listens, string(a))
 	}
 	for _, h := range c.hosts {
-		if slices.ContainsFunc(own, func(a string) bool { return reaches(h.Address, a) }) {
+		if slices.ContainsFunc(listens, func(a string) bool { return reaches(h.Address, a) }) {
 			return
 		}
 		called = append(called, text(h.Address))
 		failed = failed || h.Stat("cx_connect_fail")+h.Stat("rq_total") > 0
 	}
-	f := c.add(OtherAddress, notAsked, "Call one of the addresses of grpc.address.", "Envoy calls %s, and rls listens for Envoy on %s. No call has succeeded.", strings.Join(called, ", "), strings.Join(own, ", "))
+	f := c.add(OtherAddress, notAsked, "Call one of the addresses of grpc.address.", "Envoy calls %s, and rls listens for Envoy on %s. No call has succeeded.", strings.Join(called, ", "), strings.Join(listens, ", "))
 	if !failed {
 		f.Severity = Warning // nothing was tried
 	}
 }
 
 // reaches reports whether an endpoint may be an address on which rls listens.
-func reaches(a envoydump.Address, own string) bool {
-	if path, ok := strings.CutPrefix(own, "unix://"); ok || a.Pipe.Path != "" {
+func reaches(a envoydump.Address, listens string) bool {
+	if path, ok := strings.CutPrefix(listens, "unix://"); ok || a.Pipe.Path != "" {
 		return ok && path == a.Pipe.Path
 	}
-	host, port, err := net.SplitHostPort(own)
+	host, port, err := net.SplitHostPort(listens)
 	if err != nil || port != strconv.Itoa(a.Socket.Port) {
 		return false
 	}
