@@ -1,7 +1,12 @@
 package check
 
 import (
+	"bytes"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,11 +40,23 @@ func ejecting(more ...patch) setup {
 	}, more...)}
 }
 
-// freeze lets one call time out.
-func freeze(r *running) {
+// stop freezes rls. It returns when each of its threads has stopped.
+func (r *running) stop() {
 	if err := r.rls.Signal(syscall.SIGSTOP); err != nil {
 		r.t.Fatal(err)
 	}
+	process.Eventually(r.t, "rls stops", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", r.rls.ID()))
+		return err == nil && !slices.ContainsFunc(threads, func(thread string) bool {
+			state, err := os.ReadFile(thread)
+			return err == nil && !bytes.Contains(state, []byte(") T "))
+		})
+	})
+}
+
+// freeze lets one call time out.
+func freeze(r *running) {
+	r.stop()
 	process.Eventually(r.t, timedOut, func() bool { // on a busy machine the first call may end before it is sent
 		r.get(1, "/login")
 		n, err := r.envoy.Stat(timedOut)
@@ -69,10 +86,7 @@ var callFaults = []fault{
 	{row: 65, what: "calls are repeated", setup: after("                  envoy_grpc: {cluster_name: rls}\n", "                  retry_policy: {num_retries: 2, retry_on: unavailable}\n"), want: []string{"warning calls-retried ingress"}},
 	{row: 41, what: "the default circuit breaker", setup: cut(breakers, health), want: []string{"warning breaker-default rls"}},
 	{row: 42, what: "the circuit breaker is met", setup: setup{own: true, patches: []patch{{find: maxCalls, put: "max_requests: 1"}, noHealthChecks}}, before: func(r *running) {
-		// rls is frozen, so the first call stays under way.
-		if err := r.rls.Signal(syscall.SIGSTOP); err != nil {
-			r.t.Fatal(err)
-		}
+		r.stop() // so the first call stays under way
 		first := make(chan int, 1)
 		go func() { first <- r.get(1, "/login")[0] }()
 		r.stat("cluster.rls.upstream_rq_active")

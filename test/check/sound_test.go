@@ -112,6 +112,20 @@ var sounds = []sound{
               rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: rls}}}
 ` + trailers},
 	}}, denies: "/login"},
+	{what: "another rate-limit service", why: "its filter calls another cluster, and rls has no rules for its domain", setup: before(trailers, strings.Replace(filter, "envoy.filters.http.ratelimit", "legacy", 1)+`              "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+              domain: legacy
+              rate_limits: [`+byAddress+`]
+              rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: upstream}}}
+`)},
+	{what: "another authorization", why: "its filter calls another cluster, and the routes say nothing to it", setup: before(filter, strings.NewReplacer("cluster_name: rls", "cluster_name: upstream", "{exact: x-api-key}, ", "").Replace(authorization))},
+	{what: "a header that Envoy writes", why: "an early mutation overwrites what the client sent", setup: setup{patches: []patch{
+		{find: "              - remove: x-tier\n", put: "              - append: {header: {key: x-tier, value: free}, append_action: OVERWRITE_IF_EXISTS_OR_ADD}\n"},
+		{find: loginLimit, put: loginLimit + "                    - actions:\n" + tierHeader},
+	}}},
+	{what: "a limit for each method", why: "what clients choose is what is limited", setup: setup{
+		rls:     service{rules: usualRules + "  - {key: method, value: POST, rate_limit: {window: 1h, requests: 100}}\n"},
+		patches: []patch{{find: loginLimit, put: loginLimit + "                    - actions:\n                      - request_headers: {header_name: \":method\", descriptor_key: method}\n"}},
+	}},
 	{what: "limits of the filter", why: "a list of the filter is for all routes", setup: routes(
 		"              - {name: all, match: {prefix: /}, route: {cluster: upstream}}\n", patch{find: "              domain: edge\n", put: "              domain: edge\n              rate_limits: [" + byAddress + ", " + byKey + "]\n"})},
 	{what: "limits in a FilterConfig", why: "FilterConfig only wraps them", setup: routes(

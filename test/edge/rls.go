@@ -315,6 +315,9 @@ func (s *RLSServer) Logs() []map[string]any {
 // Exited is closed when the process has ended.
 func (s *RLSServer) Exited() <-chan struct{} { return s.process.Exited() }
 
+// ID returns the process id.
+func (s *RLSServer) ID() int { return s.process.ID() }
+
 // Signal sends a signal.
 func (s *RLSServer) Signal(sig os.Signal) error { return s.process.Signal(sig) }
 

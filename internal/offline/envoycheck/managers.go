@@ -62,6 +62,7 @@ func (in *Input) findManagers() {
 			m.Authorizations = slices.DeleteFunc(m.Authorizations, func(a *AuthorizationFilter) bool {
 				return !ours[a.Call.Envoy.Cluster] && !m.namesContext()
 			})
+			in.dropOthers(m)
 			in.addRoutes(s, m)
 		}
 	}
@@ -69,6 +70,21 @@ func (in *Input) findManagers() {
 	for _, s := range in.chosen {
 		in.Managers = append(in.Managers, s.managers...)
 	}
+}
+
+// dropOthers drops filters that ask another rate-limit service: rls has no rules for their domain, and
+// another filter with a domain of the rules calls another cluster.
+func (in *Input) dropOthers(m *Manager) {
+	all := slices.Clone(m.Limits)
+	m.Limits = slices.DeleteFunc(m.Limits, func(f *LimitFilter) bool {
+		other := in.tree(f.Domain) == nil && slices.ContainsFunc(all, func(g *LimitFilter) bool {
+			return in.tree(g.Domain) != nil && g.Service.Call.Envoy.Cluster != f.Service.Call.Envoy.Cluster
+		})
+		if other {
+			in.NotRead("filter %s of %s: it seems to ask another service, by cluster %s", f.Name, m.Where, f.Service.Call.Envoy.Cluster)
+		}
+		return other
+	})
 }
 
 // site reads the filter chains of a listener.
