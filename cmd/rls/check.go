@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/offline/envoycheck"
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
-	"github.com/slidegate/slidegate/internal/operate/client"
 )
 
 type checkCmd struct {
@@ -111,56 +109,29 @@ func (k *checkCmd) service(c *cli) (*envoycheck.Service, error) {
 		}
 		out.Settings, out.StoreTimeout = &s.Settings, s.Store.Timeout
 	}
-	if len(k.Rules) > 0 {
-		return out, k.readRules(c, out)
-	}
-	ask, err := k.client(c)
-	if err != nil {
-		return nil, err
-	}
-	all := client.AskAll(context.Background(), ask, ask.Rules)
-	if err := client.Failed(all); err != nil {
-		return nil, partial{err}
-	}
-	described := all[0].Value
-	if len(described.Rules) < described.Found {
-		return nil, fmt.Errorf("rls has %d rules, and check reads at most %d: give --rules", described.Found, len(described.Rules))
-	}
-	out.Rules = envoycheck.RulesFrom(described.Rules)
-	state, err := ask.State(context.Background(), all[0].From)
-	if err != nil {
-		return nil, partial{err}
-	}
-	out.Observe(state)
-	if k.Complete {
-		denials, err := ask.Denials(context.Background(), all[0].From, url.Values{"shadow": {"no"}}, 1)
+	if len(k.Rules) == 0 {
+		ask, err := k.client(c)
 		if err != nil {
+			return nil, err
+		}
+		if err := out.Ask(context.Background(), ask); err != nil {
 			return nil, partial{err}
 		}
-		if len(denials.Denials) > 0 {
-			out.Denied = denials.Seen
-		}
+		return out, nil
 	}
-	return out, nil
-}
-
-// readRules loads rules from files.
-func (k *checkCmd) readRules(c *cli, out *envoycheck.Service) error {
 	in, err := config.NewInput(k.Rules, os.Stdin)
 	switch {
 	case err != nil:
-		return usageError{err}
+		return nil, usageError{err}
 	case in.Settings != "" || len(in.Tests) > 0:
-		return usage("--rules: expected rules and tiers; settings go into --config")
+		return nil, usage("--rules: expected rules and tiers; settings go into --config")
 	}
 	s, err := c.load()
-	if err != nil {
-		return invalid(err)
+	if err == nil {
+		err = out.Load(&in, s.Settings)
 	}
-	g, err := in.Load(s.Settings)
 	if err != nil {
-		return invalid(err)
+		return nil, invalid(err)
 	}
-	out.Rules = envoycheck.RulesOf(g.Rules, func(i int) string { return g.Locations[i].String() })
-	return nil
+	return out, nil
 }

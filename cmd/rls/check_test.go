@@ -30,6 +30,7 @@ func TestCheck(t *testing.T) {
 		"/config_dump": envoyDump,
 		"/v1/rules":    `{"found": 1, "rules": [{"domain": "edge", "name": "r", "entries": ["remote_address"], "limits": ["5 per 1m"]}]}`,
 		"/v1/state":    `{"latency": {"deadline": 0.07}}`,
+		"/v1/denials":  `{"denials": []}`,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
 	}

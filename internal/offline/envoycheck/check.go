@@ -83,7 +83,7 @@ type Report struct {
 
 // checks are all checks, in the order of the findings of one severity.
 var checks = []func(*Input) []Finding{
-	unlimited, oneHop, domains, asked, reach, hiddenRoutes, lists, switches, metadata, removedCredentials, headers, pathChanges, clientAddress, paths,
+	unlimited, oneHop, domains, asked, reach, hiddenRoutes, lists, switches, metadata, removedCredentials, headers, pathChanges, clientAddress, spellings,
 	limitCalls, authorizationCalls, clusters, answered, process,
 }
 

@@ -170,11 +170,11 @@ func run(t *testing.T, dump string, o Options, rules ...admin.Rule) *Report {
 		t.Fatal(err)
 	}
 	o.Hops = -1
-	return Run(seen, &Service{Rules: RulesFrom(rules)}, o)
+	return Run(seen, &Service{Rules: rulesFrom(rules)}, o)
 }
 
-// TestRulesFrom reads the words of a running service.
-func TestRulesFrom(t *testing.T) {
+// TestDescribedRules reads the words of a running service.
+func TestDescribedRules(t *testing.T) {
 	for limits, want := range map[string]string{
 		"100 per 1m":                    "true ",
 		"no limit":                      "false ",
@@ -186,12 +186,12 @@ func TestRulesFrom(t *testing.T) {
 	} {
 		d := perAddress
 		d.Limits = strings.Split(limits, "|")
-		if r := RulesFrom([]admin.Rule{d})[0]; fmt.Sprint(r.Limits, " ", r.Observed) != want {
+		if r := rulesFrom([]admin.Rule{d})[0]; fmt.Sprint(r.Limits, " ", r.Observed) != want {
 			t.Errorf("%s: got %v %s, want %s", limits, r.Limits, r.Observed, want)
 		}
 	}
-	s := Service{Rules: RulesFrom([]admin.Rule{perAddress})}
-	s.Observe(&insight.State{Latency: insight.Latency{Deadline: 0.015}, Config: insight.Config{Notes: []string{"rules.shadow_mode: every rule only observes"}}})
+	s := Service{Rules: rulesFrom([]admin.Rule{perAddress})}
+	s.add(&insight.State{Latency: insight.Latency{Deadline: 0.015}, Config: insight.Config{Notes: []string{"rules.shadow_mode: every rule only observes"}}})
 	if r := s.Rules[0]; r.Limits || r.Observed == "" || s.StoreTimeout.Milliseconds() != 15 {
 		t.Errorf("in shadow mode: got %+v", s)
 	}
@@ -225,7 +225,7 @@ func FuzzRun(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		report := Run(seen, &Service{Rules: RulesFrom([]admin.Rule{perAddress, described("edge", "1 per 1s", "route=a", "x*")})}, Options{Edge: true, Complete: true})
+		report := Run(seen, &Service{Rules: rulesFrom([]admin.Rule{perAddress, described("edge", "1 per 1s", "route=a", "x*")})}, Options{Edge: true, Complete: true})
 		for _, f := range report.Findings {
 			if all := f.Where + f.Message + f.Passes + f.Fix; strings.ContainsFunc(all, safetext.Unsafe) || severities[f.Code] == "" && f.Severity == "" {
 				t.Errorf("%q: %+v", text, f)

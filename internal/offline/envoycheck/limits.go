@@ -2,7 +2,6 @@ package envoycheck
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -175,75 +174,4 @@ func lists(in *Input) (found []Finding) {
 // asksBefore reports whether the route asks for a rule before the response.
 func (r *route) asksBefore(rule *Rule) bool {
 	return slices.ContainsFunc(r.sends, func(s *sent) bool { return !s.limit.AtEnd && slices.Contains(s.rules, rule) })
-}
-
-// hiddenRoutes finds routes that never get a request, because a wider one is before them.
-func hiddenRoutes(in *Input) (found []Finding) {
-	for _, m := range in.Managers {
-		var wide []*route
-		for _, late := range m.routes {
-			if len(wide) > 0 && wide[0].host != late.host {
-				wide = nil
-			}
-			at := slices.IndexFunc(wide, func(early *route) bool {
-				return early.covers(late) && slices.ContainsFunc(late.sends, func(s *sent) bool {
-					return slices.ContainsFunc(s.rules, func(r *Rule) bool { return r.Limits && !early.asksBefore(r) })
-				})
-			})
-			if at >= 0 {
-				found = append(found, Finding{
-					Code: RouteHidden, Where: late.where, Message: fmt.Sprintf("The %s is before it and takes every request of this route: its limits never apply.", wide[at].where),
-					Passes: "requests that only this route limits", Fix: "Put the narrower route first.",
-				})
-			}
-			if late.wide() {
-				wide = append(wide, late)
-			}
-		}
-	}
-	return found
-}
-
-// wide reports whether a route has no condition but one of the path.
-func (r *route) wide() bool {
-	m := &r.Match
-	return len(m.Headers)+len(m.Query)+len(m.Cookies)+len(m.State)+len(m.Metadata) == 0 && m.GRPC == nil && m.TLS == nil && m.Fraction == nil
-}
-
-// covers reports whether a wide route takes each request that another one would take, as far as their
-// texts show that.
-func (r *route) covers(other *route) bool {
-	m, o := &r.Match, &other.Match
-	regex, err := regexp.Compile("^(?:" + m.Regex.Regex + ")$")
-	if m.Prefix != nil && (*m.Prefix == "/" || *m.Prefix == "") || slices.Contains([]string{".*", ".+", "/.*"}, strings.Trim(m.Regex.Regex, "^$")) {
-		return true
-	}
-	// What each request of the other route begins with, and whether it may end there.
-	begin, ends := o.Path+o.SeparatedPrefix, true
-	if o.Prefix != nil {
-		begin, ends = *o.Prefix, false
-	} else if re, err := regexp.Compile(o.Regex.Regex); o.Regex.Regex != "" && err == nil {
-		begin, ends = re.LiteralPrefix()
-	}
-	folds := m.CaseSensitive != nil && !*m.CaseSensitive
-	if o.CaseSensitive != nil && !*o.CaseSensitive && !folds {
-		return false
-	}
-	fold := func(text string) string {
-		if folds {
-			return strings.ToLower(text)
-		}
-		return text
-	}
-	begin = fold(begin)
-	switch {
-	case m.Prefix != nil:
-		return strings.HasPrefix(begin, fold(*m.Prefix))
-	case m.SeparatedPrefix != "":
-		prefix := fold(m.SeparatedPrefix)
-		return begin == prefix && ends || strings.HasPrefix(begin, prefix+"/")
-	case m.Path != "":
-		return o.Path != "" && begin == fold(m.Path)
-	}
-	return m.Regex.Regex != "" && (m.Regex.Regex == o.Regex.Regex || o.Path != "" && err == nil && !folds && regex.MatchString(o.Path))
 }

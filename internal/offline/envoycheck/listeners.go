@@ -84,8 +84,8 @@ func clientAddress(in *Input) (found []Finding) {
 	return found
 }
 
-// paths finds managers in which another spelling of a path takes another route.
-func paths(in *Input) (found []Finding) {
+// spellings finds managers in which another spelling of a path takes another route.
+func spellings(in *Input) (found []Finding) {
 	for _, m := range in.Managers {
 		var missing []string
 		if m.NormalizePath == nil || !*m.NormalizePath {

@@ -16,6 +16,7 @@ type route struct {
 	manager *Manager
 	host    *envoydump.VirtualHost
 	where   string
+	paths   paths
 	sends   []*sent
 	// off are the filters that are disabled on the route.
 	off []*LimitFilter
@@ -74,7 +75,7 @@ func (in *Input) addRoutes(s *site, m *Manager) {
 			in.NotRead("matcher tree of virtual host %s of %s", host.Name, m.Where)
 		}
 		for j := range host.Routes {
-			r := &route{Route: &host.Routes[j], manager: m, host: host}
+			r := &route{Route: &host.Routes[j], manager: m, host: host, paths: pathsOf(&host.Routes[j].Match)}
 			if r.Action == nil {
 				continue
 			}

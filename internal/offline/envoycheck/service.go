@@ -1,29 +1,38 @@
 package envoycheck
 
 import (
+	"context"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// RulesOf returns the rules of a set, with the location of each.
-func RulesOf(set *rules.Rules, at func(i int) string) (all []Rule) {
-	for i, r := range set.All() {
-		one := Rule{Domain: r.Domain, Name: r.Name, Path: r.Path, At: at(i)}
-		one.add(&r.Terms, set.ObservesAll())
-		for _, terms := range r.ByTier {
-			one.add(&terms, set.ObservesAll())
-		}
-		all = append(all, one)
+// Load takes the rules of files. of are the settings for tiers and policies.
+func (s *Service) Load(in *config.Input, of settings.Settings) error {
+	g, err := in.Load(of)
+	if err != nil {
+		return err
 	}
-	return all
+	for i, r := range g.Rules.All() {
+		one := Rule{Domain: r.Domain, Name: r.Name, Path: r.Path, At: g.Locations[i].String()}
+		one.add(&r.Terms, g.Rules.ObservesAll())
+		for _, terms := range r.ByTier {
+			one.add(&terms, g.Rules.ObservesAll())
+		}
+		s.Rules = append(s.Rules, one)
+	}
+	return nil
 }
 
 func (r *Rule) add(t *rules.Terms, observed bool) {
@@ -36,8 +45,31 @@ func (r *Rule) add(t *rules.Terms, observed bool) {
 	}
 }
 
-// Observe adds what a running service says of itself.
-func (s *Service) Observe(state *insight.State) {
+// Ask takes the rules of the first instance of a running service, and what it says of itself.
+func (s *Service) Ask(ctx context.Context, ask *client.Client) error {
+	of := ask.Instances[0]
+	described, err := ask.Rules(ctx, of)
+	if err != nil {
+		return err
+	}
+	if len(described.Rules) < described.Found {
+		return fmt.Errorf("rls has %d rules, and check reads at most %d: give --rules", described.Found, len(described.Rules))
+	}
+	s.Rules = rulesFrom(described.Rules)
+	state, err := ask.State(ctx, of)
+	if err != nil {
+		return err
+	}
+	s.add(state)
+	denials, err := ask.Denials(ctx, of, url.Values{"shadow": {"no"}}, 1)
+	if err == nil && len(denials.Denials) > 0 {
+		s.Denied = denials.Seen
+	}
+	return err
+}
+
+// add adds what a running service says of itself.
+func (s *Service) add(state *insight.State) {
 	s.StoreTimeout = time.Duration(state.Latency.Deadline * float64(time.Second))
 	if slices.ContainsFunc(state.Config.Notes, func(note string) bool { return strings.HasPrefix(note, "rules.shadow_mode:") }) {
 		for i := range s.Rules {
@@ -48,8 +80,8 @@ func (s *Service) Observe(state *insight.State) {
 
 var observedText = regexp.MustCompile(`\((\S+% observed)\)$`)
 
-// RulesFrom returns the rules that a running service describes.
-func RulesFrom(described []admin.Rule) (all []Rule) {
+// rulesFrom returns the rules that a running service describes.
+func rulesFrom(described []admin.Rule) (all []Rule) {
 	for i := range described {
 		d := &described[i]
 		one := Rule{Domain: d.Domain, Name: d.Name}
