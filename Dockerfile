@@ -27,7 +27,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     go build -trimpath -gcflags github.com/redis/go-redis/v9=-l -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${REVISION} -X main.date=${DATE}" -o /out/ ./cmd/rls ./test/upstream
 # One binary under two names, in one layer: a second copy would double the image. Under /bin/ratelimit rls reads the environment of
 # envoyproxy/ratelimit. Manifests for that image name this command.
-RUN mkdir -p /image/bin && mv /out/rls /image/rls && ln -s /rls /image/bin/ratelimit
+RUN mkdir -p /image/bin && mv /out/rls /image/rls && ln -s /rls /image/bin/ratelimit && ln -s /rls /image/bin/slidegate
 
 
 FROM scratch AS upstream

@@ -76,9 +76,10 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
 
 .PHONY: build
-build: ## build bin/rls, and bin/ratelimit, the same in place of envoyproxy/ratelimit
+build: ## build bin/rls, bin/slidegate, its second name, and bin/ratelimit, the same in place of envoyproxy/ratelimit
 	CGO_ENABLED=0 go build -trimpath -gcflags '$(GCFLAGS)' -ldflags '$(LDFLAGS)' -o bin/rls ./cmd/rls
 	ln -sf rls bin/ratelimit
+	ln -sf rls bin/slidegate
 
 .PHONY: run
 run: build ## build and serve: embedded store, built-in example rules, ready for Envoy

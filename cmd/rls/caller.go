@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"iter"
@@ -89,30 +88,13 @@ const maxKeyBytes = 1 << 20
 
 // keyLines iterates over the lines of standard input, with numbers from 1. It sets err if standard
 // input cannot be read.
-func keyLines(err *error) iter.Seq2[int, string] {
-	return func(yield func(int, string) bool) {
-		in := bufio.NewScanner(os.Stdin)
-		in.Buffer(nil, maxKeyBytes)
-		for line := 1; in.Scan(); line++ {
-			key := in.Bytes()
-			if line == 1 {
-				if key, *err = text.WithoutMark(key); *err != nil {
-					return
-				}
-			}
-			if !yield(line, string(key)) {
-				return
-			}
-		}
-		*err = in.Err()
-	}
-}
+func keyLines(err *error) iter.Seq2[int, string] { return text.Lines(os.Stdin, maxKeyBytes, err) }
 
 // keyStdin returns the first line of standard input that has an API key, for --key-stdin of a command.
 func keyStdin(secrets *tier.Secrets, command string) (line string, err error) {
-	for _, text := range keyLines(&err) {
-		if secrets.Key(text) != "" {
-			return text, nil
+	for _, line := range keyLines(&err) {
+		if secrets.Key(line) != "" {
+			return line, nil
 		}
 	}
 	if err != nil {

@@ -3,11 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -15,7 +11,8 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/migrate/compat"
-	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/operate/logs"
+	"github.com/slidegate/slidegate/internal/operate/tables"
 )
 
 type envCmd struct {
@@ -27,7 +24,7 @@ func env(c *cli) *cobra.Command {
 	cmd := leaf("env", "Print what each variable of envoyproxy/ratelimit becomes; exit 1 if one of them is refused.", func() error { return e.Run(c) })
 	cmd.Long = cmd.Short + "\n\nThe service reads these variables if it is started as ratelimit, or with SLIDEGATE_COMPAT=envoyproxy. " +
 		"rls env reads them in any case, so that you can look before you switch. Secrets are hidden."
-	cmd.Flags().BoolVar(&e.Effective, "effective", false, "instead print every setting as the service would use it, and where it comes from")
+	cmd.Flags().BoolVar(&e.Effective, "effective", false, "instead print every setting, and where it comes from")
 	cmd.Flags().BoolVar(&e.JSON, "json", false, "print the table as one JSON document")
 	return cmd
 }
@@ -44,32 +41,20 @@ type environment struct {
 // errRefused ends rls env after it has printed the problems.
 var errRefused = errors.New("the environment is refused")
 
-// An effectiveSetting is a setting as the service would use it.
-type effectiveSetting struct {
-	Setting string `json:"setting"`
-	Value   string `json:"value"`          // secrets are hidden
-	From    string `json:"from,omitempty"` // a variable, or a file and a line; empty: the default
-}
-
 // effective prints every setting with where it comes from. What is wrong with them is the error.
 func (e envCmd) effective(c *cli) error {
 	l, problem := c.load()
 	if problem != nil {
 		problem = invalid(problem)
 	}
-	var all []effectiveSetting
+	var all []tables.Setting
 	for _, s := range settings.Describe(l.Settings) {
-		all = append(all, effectiveSetting{s.Path, s.Default, l.Origins[s.Path]})
+		all = append(all, tables.Setting{Setting: s.Path, Value: s.Default, From: l.Origins[s.Path]})
 	}
 	if e.JSON {
 		return cmp.Or(problem, encode(all))
 	}
-	out := tabwriter.NewWriter(&stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "SETTING\tVALUE\tFROM")
-	for _, s := range all {
-		fmt.Fprintf(out, "%s\t%s\t%s\n", s.Setting, cmp.Or(safetext.Text(s.Value), "-"), cmp.Or(safetext.Text(s.From), "default"))
-	}
-	return cmp.Or(out.Flush(), problem)
+	return cmp.Or(tables.Settings(&stdout, all), problem)
 }
 
 // Run prints the table of all variables.
@@ -89,33 +74,13 @@ func (e envCmd) Run(c *cli) error {
 		}
 		return errRefused
 	}
-	if err := writeEnvironment(&stdout, reading); err != nil {
+	if err := tables.Environment(&stdout, reading); err != nil {
 		return err
 	}
 	if len(found) > 0 {
 		return invalid(found)
 	}
 	return nil
-}
-
-// writeEnvironment writes the table as text. The variables that are set come first.
-func writeEnvironment(w io.Writer, r *compat.Reading) error {
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "VARIABLE\tVALUE\tBECOMES")
-	isSet := func(row compat.Row) bool { return row.Set }
-	isUnset := func(row compat.Row) bool { return !row.Set }
-	rows := slices.Concat(slices.DeleteFunc(slices.Clone(r.Rows), isUnset), slices.DeleteFunc(slices.Clone(r.Rows), isSet))
-	for i := range rows {
-		value := "-"
-		if row := &rows[i]; row.Set {
-			value = strict.Label(row.Value)
-		}
-		fmt.Fprintf(out, "%s\t%s\t%s\n", rows[i].Name, value, rows[i].Became())
-	}
-	for _, v := range r.Always {
-		fmt.Fprintf(out, "(always)\t-\t%s\n", v)
-	}
-	return out.Flush()
 }
 
 // announce logs what the variables of envoyproxy/ratelimit became, if this process is a
@@ -126,7 +91,7 @@ func (l *loaded) announce(log *zap.Logger) error {
 	}
 	// The line is worth reading at any log.level, and the default of envoyproxy/ratelimit is
 	// warn.
-	first, err := newLogger(atInfo(l.Log))
+	first, err := logs.New(logs.AtInfo(l.Log), coloursOf(os.Stderr))
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,7 @@ type explainCmd struct {
 func explainOf(c *cli) *cobra.Command {
 	var e explainCmd
 	cmd := leaf("explain", "Print which rules a request matches and why, and what the answer would be.", func() error { return e.Run(c) })
-	cmd.Long = cmd.Short + "\n\nrls asks the running service, which charges nothing and says what would happen now. If no service answers at admin.address, or with --rules, the answer is that with nothing used, and the first line says so. " +
-		"With --live, rls sends the request to the running service and prints the answer."
+	cmd.Long = cmd.Short + "\n\nrls asks the running service, which charges nothing. If none answers at admin.address, or with --rules, nothing counts as used, and the first line says so."
 	f := cmd.Flags()
 	descriptorFlag(f, &e.Descriptor)
 	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional without --live if the rules have only one")

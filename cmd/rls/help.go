@@ -38,7 +38,7 @@ func explainCommands(root *cobra.Command) {
 			cmd.Example = "  " + strings.ReplaceAll(text, "\n", "\n  ")
 		}
 	}
-	cobra.AddTemplateFunc("wrap", func(text string) string { return wrapWords(text, widthOf(os.Stdout)) })
+	cobra.AddTemplateFunc("wrap", func(text string) string { return terminal.Wrap(text, widthOf(os.Stdout)) })
 	cobra.AddTemplateFunc("flagsOf", func(flags *pflag.FlagSet, ofAdmin bool) string {
 		return flagsOf(flags, ofAdmin).FlagUsagesWrapped(max(widthOf(os.Stdout), 0))
 	})
@@ -47,28 +47,4 @@ func explainCommands(root *cobra.Command) {
 		"{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagsOf .InheritedFlags false | trimTrailingWhitespaces}}",
 	).Replace(root.UsageTemplate()))
 	root.SetHelpTemplate(strings.Replace(root.HelpTemplate(), "{{. | trimTrailingWhitespaces}}", "{{. | trimTrailingWhitespaces | wrap}}", 1))
-}
-
-// wrapWords breaks the lines of a text between words, so that each fits into a width if its words do.
-func wrapWords(text string, width int) string {
-	if width == terminal.Unbounded {
-		return text
-	}
-	var out []string
-	for line := range strings.SplitSeq(text, "\n") {
-		at := 0
-		for i, word := range strings.Fields(line) {
-			n := terminal.Columns(word)
-			if i == 0 || at+1+n > width {
-				out, at = append(out, word), n
-				continue
-			}
-			out[len(out)-1] += " " + word
-			at += 1 + n
-		}
-		if strings.TrimSpace(line) == "" {
-			out = append(out, "")
-		}
-	}
-	return strings.Join(out, "\n")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/migrate/compat"
+	"github.com/slidegate/slidegate/internal/operate/logs"
 )
 
 // loaded is the settings of a command.
@@ -44,7 +45,7 @@ func load(from loader) (loaded, error) {
 	if !dropIn {
 		s, origins, err := from(environ)
 		if _, set := origins["log.format"]; !set && term.IsTerminal(int(os.Stderr.Fd())) {
-			s.Log.Format = logConsole
+			s.Log.Format = logs.Console
 		}
 		return loaded{Settings: s, Origins: origins}, append(all, strict.ProblemsOf(err)...).Err()
 	}

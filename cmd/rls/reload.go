@@ -14,8 +14,8 @@ import (
 
 func reloadOf(c *cli) *cobra.Command {
 	var a adminPorts
-	cmd := leaf("reload", "Make the running service read its rules and tiers again, and print what it says to them.", func() error { return reload(c, &a) })
-	cmd.Long = cmd.Short + "\n\nThe service does so by itself when a file changes, and on SIGHUP. If it refuses the files, the last good ones stay active, rls prints what is wrong, and exits with 1. Settings are read only at the start."
+	cmd := leaf("reload", "Make the running service read its rules and tiers again.", func() error { return reload(c, &a) })
+	cmd.Long = cmd.Short + "\n\nIf it refuses the files, the last good ones stay active, and rls exits with 1. Settings are read only at the start."
 	a.flags(cmd, waitToRead)
 	return cmd
 }

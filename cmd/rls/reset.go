@@ -33,7 +33,7 @@ func reset(c *cli) *cobra.Command {
 		Use:   "reset" + callerUse + " --reason TEXT",
 		Short: "Remove what a customer, an address or a key has used of its limits.",
 		Long: "Remove what a customer, an address or a key has used of its limits.\n\n" +
-			callerHelp + "\n\nThe service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
+			"The service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
 			"It resets in all instances of --admin. With the store memory, name all instances there. With Redis, one instance removes the counters of its store and of the other scopes: name an instance of each region.",
 		RunE: begin(func(args []string) error { return r.Run(c, args) }),
 	}

@@ -12,21 +12,13 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/daemon"
+	"github.com/slidegate/slidegate/internal/operate/logs"
 	"github.com/slidegate/slidegate/internal/text/terminal"
-)
-
-// The values of log.format.
-const (
-	logJSON      = "json"
-	logConsole   = "console"   // for a terminal
-	logReference = "reference" // JSON with the keys of envoyproxy/ratelimit
 )
 
 // ballast is the size of memory that the process reserves and never touches, so it takes none of
@@ -52,11 +44,11 @@ func serve(c *cli) error {
 		}
 		return invalid(err, ruleErr, loadErr)
 	}
-	log, err := newLogger(s.Log)
+	log, err := logs.New(s.Log, coloursOf(os.Stderr))
 	if err != nil {
 		return err
 	}
-	audit, err := newLogger(atInfo(s.Log))
+	audit, err := logs.New(logs.AtInfo(s.Log), coloursOf(os.Stderr))
 	if err != nil {
 		return err
 	}
@@ -89,7 +81,7 @@ func serve(c *cli) error {
 	}()
 
 	o := daemon.Options{Version: this.Version, Commit: this.Commit, Log: log, Audit: audit, Reload: reload, LimitMemory: true}
-	if s.Log.Format == logConsole && l.Reading == nil {
+	if s.Log.Format == logs.Console && l.Reading == nil {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}
 	reserved := make([]byte, ballast)
@@ -99,51 +91,6 @@ func serve(c *cli) error {
 		return invalid(err)
 	}
 	return err
-}
-
-// atInfo returns the settings of a log whose lines count at any log.level: if that has fewer lines,
-// those at info are there too.
-func atInfo(s settings.Log) settings.Log {
-	s.Level = zap.InfoLevel.String()
-	return s
-}
-
-// newLogger returns a logger that writes to standard error.
-func newLogger(s settings.Log) (*zap.Logger, error) {
-	level, err := zapcore.ParseLevel(s.Level)
-	if err != nil {
-		return nil, fmt.Errorf("log.level: %w", err)
-	}
-	c := zap.NewProductionConfig()
-	c.Level = zap.NewAtomicLevelAt(level)
-	c.Encoding = s.Format
-	c.DisableStacktrace = true
-	c.DisableCaller = true
-	c.Sampling = nil // package daemon samples frequent messages, such as denials
-	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	c.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
-	if s.Format == logReference {
-		c.Encoding = logJSON
-		c.EncoderConfig.TimeKey, c.EncoderConfig.MessageKey = "@timestamp", "@message"
-		c.EncoderConfig.EncodeLevel = referenceLevel
-	}
-	if s.Format == logConsole {
-		if coloursOf(os.Stderr) {
-			c.EncoderConfig.EncodeLevel = zapcore.LowercaseColorLevelEncoder
-		}
-		c.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		c.EncoderConfig.ConsoleSeparator = "  "
-	}
-	return c.Build()
-}
-
-// referenceLevel writes a level as envoyproxy/ratelimit does.
-func referenceLevel(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) {
-	if l == zapcore.WarnLevel {
-		e.AppendString("warning")
-		return
-	}
-	zapcore.LowercaseLevelEncoder(l, e)
 }
 
 // welcome writes what runs for a person at a terminal.

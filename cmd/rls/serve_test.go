@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/daemon"
+	"github.com/slidegate/slidegate/internal/operate/logs"
 )
 
 // TestWelcome starts with several settings. The greeting describes the ports and the store.
@@ -59,7 +60,7 @@ func TestLogFormats(t *testing.T) {
 		}
 		stderr := os.Stderr
 		os.Stderr = write
-		log, err := newLogger(settings.Log{Level: "info", Format: format})
+		log, err := logs.New(settings.Log{Level: "info", Format: format}, coloursOf(os.Stderr))
 		os.Stderr = stderr
 		if err != nil {
 			t.Fatal(err)

@@ -59,6 +59,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"window: 2s", "window: 2"},
 			{"window: 3s", "window: 99999w"},
 			{"unit: minute", "unit: minuet"},
+			{"requests_per_unit: 4", "requets_per_unit: 4"},
 			{"free:", "fere:"},
 			{"lease: 5%", "lease: 95%"},
 			{"lease: 5%", "lease: 5"},

@@ -10,6 +10,7 @@
 //   - replay/report: writes the result as text, JSON and HTML.
 //   - replay/report/reporttest: helpers of tests.
 //   - diff: what changes in meaning from one set of rules to another?
+//   - outfile: writes the files that a command is asked for.
 //   - envoyconfig: which configuration of Envoy fits the settings?
 //   - envoydump: what does the admin port of a live Envoy show?
 //   - envoycheck: which limits are in force at a live Envoy, which are not, and why?

@@ -2,7 +2,7 @@
 // nothing but what an operator resets, and no request waits for them. Read them in this order:
 //
 //   - insight: who is denied, what is used, and resets; its types are the JSON of the API.
-//   - history: decisions and denials of 30 days, in Redis or next to the snapshot.
+//   - history: decisions and denials of 30 days, in Redis or beside the snapshot.
 //   - admin: the HTTP API /v1/… with its parameters, tokens and guard, and the pages of text.
 //   - console: HTML pages of the same answers for people.
 //   - client: calls the API of running instances, for the commands of rls.
@@ -11,6 +11,7 @@
 //   - rates: rates of these counts, for insight.State.
 //   - calls: measures each call, and recovers from panics.
 //   - tracing: spans of calls for OTLP.
+//   - logs: makes the logger of a process.
 //   - redislog: prints a log that Redis holds.
 //   - docs: serves the manual.
 //   - console/consoletest: helpers of tests.

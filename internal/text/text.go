@@ -1,8 +1,11 @@
 package text
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"io"
+	"iter"
 )
 
 var errUTF16 = errors.New("is UTF-16; save it as UTF-8")
@@ -18,4 +21,25 @@ func WithoutMark(data []byte) ([]byte, error) {
 		return nil, errUTF16
 	}
 	return data, nil
+}
+
+// Lines iterates over the lines of a stream, with numbers from 1 and without a byte-order mark. A line
+// has at most most bytes. Lines sets err if the stream cannot be read.
+func Lines(r io.Reader, most int, err *error) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		in := bufio.NewScanner(r)
+		in.Buffer(nil, most)
+		for line := 1; in.Scan(); line++ {
+			data := in.Bytes()
+			if line == 1 {
+				if data, *err = WithoutMark(data); *err != nil {
+					return
+				}
+			}
+			if !yield(line, string(data)) {
+				return
+			}
+		}
+		*err = in.Err()
+	}
 }

@@ -108,7 +108,7 @@ func TestRestartKeepsLogs(t *testing.T) {
 }
 
 // TestRestartKeepsHistory stops rls in the minute of a denial. The next process knows the denial, in Redis
-// of each topology and next to the snapshot.
+// of each topology and beside the snapshot.
 func TestRestartKeepsHistory(t *testing.T) {
 	keeps := func(t *testing.T, settings map[string]string) {
 		rls := stack.Setup{Rules: stack.PerKey, Env: settings}.Serve(t)

@@ -258,7 +258,13 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Posit
 	if how.policy.byKeys {
 		how.policy.Policy = policyByKeys(l)
 	}
-	if how.policy.wrong || r.misfits(keys, how.policy) {
+	if how.policy.wrong {
+		if l.Unit.Set && !l.Unit.Bad {
+			r.anyUnit(l)
+		}
+		return out, false
+	}
+	if r.misfits(keys, how.policy) {
 		return out, false
 	}
 	switch how.policy.Policy {
@@ -355,8 +361,9 @@ func (r *rulesReader) windowed(l *limit, override bool, at strict.Position, bad 
 	if l.Unit.Bad || l.Window.Bad {
 		return window.Limit{}, false
 	}
-	if l.RequestsPerUnit.Bad || l.Requests.Bad {
-		// Check the length even if the number is bad.
+	half := bad && (unit != inUnit || win != requests || !unit && !win)
+	if l.RequestsPerUnit.Bad || l.Requests.Bad || half {
+		// Check the length even if the number is bad, or its key may be mistyped.
 		switch {
 		case unit && !win && !requests:
 			r.perUnit(l, override)
@@ -366,7 +373,6 @@ func (r *rulesReader) windowed(l *limit, override bool, at strict.Position, bad 
 		return window.Limit{}, false
 	}
 	switch {
-	case bad && (unit != inUnit || win != requests || !unit && !win):
 	case !unit && !inUnit && !win && !requests:
 		d.Problem(at, "no limit: give unit and requests_per_unit, or window and requests")
 	case (unit || inUnit) && (win || requests):
@@ -396,16 +402,26 @@ func (r *rulesReader) perUnit(l *limit, override bool) (window.Limit, bool) {
 	if ok {
 		return r.bounded(window.Limit{Hits: l.RequestsPerUnit.Value, Window: length}, l, l.RequestsPerUnit.Position, l.Unit.Position)
 	}
-	if unit, is := calendar.ParseUnit(l.Unit.Value); is {
+	if unit, is := r.anyUnit(l); is {
 		r.decoder.Problem(l.Unit.Position, "only the policy calendar has the unit %v: add policy: calendar, or write a window", unit)
-		return window.Limit{}, false
+	}
+	return window.Limit{}, false
+}
+
+// anyUnit reports a unit that no policy has. It returns one of a calendar.
+func (r *rulesReader) anyUnit(l *limit) (unit calendar.Unit, ofCalendar bool) {
+	if unit, is := calendar.ParseUnit(l.Unit.Value); is {
+		return unit, true
+	}
+	if _, ok := unitNamed(l.Unit.Value); ok {
+		return unit, false
 	}
 	name, names := strings.ToLower(l.Unit.Value), make([]string, len(units))
 	for i, u := range units {
 		names[i] = u.name
 	}
 	r.decoder.Problem(l.Unit.Position, "unknown unit %s, expected one of %s%s", r.decoder.Quote(l.Unit.Value), strings.Join(names, ", "), strict.DidYouMean(name, names))
-	return window.Limit{}, false
+	return unit, false
 }
 
 func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {

@@ -65,8 +65,8 @@ func (d *Decoder) Quote(text string) string {
 	return Quote(text)
 }
 
-// Target returns what an alias stands for, and any other node as it is. It returns nil if an
-// alias stands for itself.
+// Target returns what an alias stands for, and any other node as it is. It returns nil for an
+// endless alias.
 func Target(n *yaml.Node) *yaml.Node {
 	for range maxDepth {
 		if n == nil || n.Kind != yaml.AliasNode {

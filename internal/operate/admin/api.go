@@ -328,7 +328,7 @@ type Explained struct {
 	Allowed bool `json:"allowed"`
 	// Source is where what is used was read: memory or redis, or none if it could not be. The first of
 	// Steps says it in words.
-	Source string `json:"source" doc:"where what is used was read; none: the store does not answer, so nothing counts as used"`
+	Source string `json:"source" doc:"memory, redis, or none: the store does not answer"`
 	// Steps describe line by line how the rules come to it. Leading spaces are levels.
 	Steps []string `json:"steps"`
 	// Rules are the names of the rules that limit the request.

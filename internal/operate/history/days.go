@@ -35,7 +35,7 @@ func (n name) long() bool { return len(n.domain)+len(n.rule) > maxName }
 // A day has the counts of one day in UTC.
 type day struct {
 	rules    map[name]*[24]Count
-	subjects map[string]uint64 // by the names of insight.TopEntry.SetName
+	subjects map[string]uint64 // by the names of insight.TopEntry.Who
 }
 
 // days has the counts by the date.

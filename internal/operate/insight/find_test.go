@@ -63,7 +63,7 @@ func TestFind(t *testing.T) {
 }
 
 // TestSearch: a typed text is a customer, an address, a key, a denied request or a rule, in this order.
-// An unknown text is none of them, and is not kept.
+// Search returns nothing for another text.
 func TestSearch(t *testing.T) {
 	a := newCounted(t, func(o *Options) {
 		tiers := &askedTiers{Directory: o.Rules().Tiers()}

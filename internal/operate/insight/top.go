@@ -116,7 +116,7 @@ func (i *Insight) Top(q TopQuery) Top {
 	for name, e := range counts {
 		e.Name = name
 		if t.By == TopBys[0] {
-			e.SetName(name)
+			e.Who(name)
 		}
 		e.Count += t.Error // the true count is not larger than this
 		t.Entries = append(t.Entries, e)
@@ -129,7 +129,7 @@ func (i *Insight) Top(q TopQuery) Top {
 }
 
 // DeniedIn returns how often the most denied subjects were denied in a minute, by the names that
-// [TopEntry.SetName] takes. No count is larger than the true one. Only the last five minutes are known.
+// [TopEntry.Who] takes. No count is larger than the true one. Only the last five minutes are known.
 func (i *Insight) DeniedIn(minute time.Time) map[string]uint64 {
 	number := minute.UnixNano() / int64(spans[1].bucket)
 	i.recorder.drain()
@@ -143,9 +143,9 @@ func (i *Insight) DeniedIn(minute time.Time) map[string]uint64 {
 	return all
 }
 
-// SetName sets whom a name in a ranking means: a subject, a digest or an address. It returns false, and
+// Who sets whom a name in a ranking means: a subject, a digest or an address. It returns false, and
 // sets nothing, if the name is malformed.
-func (e *TopEntry) SetName(name string) bool {
+func (e *TopEntry) Who(name string) bool {
 	if len(name) < 2 {
 		return false
 	}

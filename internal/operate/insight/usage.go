@@ -65,7 +65,7 @@ type Usage struct {
 	Recognized bool `json:"-"`
 	// Unknown is not empty if no subject with this id is known: it says so, and which ids are spelled
 	// alike. The answer does not repeat the id, because it may be an API key.
-	Unknown string `json:"unknown,omitempty" doc:"no such customer is known: ids that are spelled alike"`
+	Unknown string `json:"unknown,omitempty" doc:"no such customer; similar ids"`
 	// Notes say what may surprise the reader.
 	Notes []string `json:"notes,omitempty"`
 	Origin

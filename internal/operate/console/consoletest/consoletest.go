@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/console"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -124,6 +124,27 @@ func wave(n int, mean, part float64, seed int, at time.Time) []float64 {
 		values[i] = math.Max(0, mean*(1+part*(math.Sin(x)+0.6*math.Sin(2.3*x+float64(seed))+0.3*math.Sin(7.1*x))/1.9))
 	}
 	return values
+}
+
+func (s *service) history(_ context.Context, q history.Query) (*history.History, error) {
+	h := &history.History{From: q.From, To: q.To, Of: history.OfService}
+	switch s.kind {
+	case "empty":
+		return h, nil
+	case "degraded":
+		return nil, errors.New("Redis does not answer")
+	case "huge":
+		h.Of = history.OfInstance
+	}
+	for i, v := range wave(history.Days, 400, 1, 3, q.To) {
+		at := q.From.AddDate(0, 0, i)
+		if q.Rule != "" {
+			h.Rules = append(h.Rules, history.RuleHistory{Domain: "edge", Rule: q.Rule, Hours: []history.Hour{{Hour: at.Add(9 * time.Hour), Decisions: uint64(40 * v), Denials: uint64(v)}}})
+		} else {
+			h.Days = append(h.Days, history.Day{Day: at.Format(time.DateOnly), Subjects: []insight.TopEntry{{Name: q.Subject, Count: uint64(v)}}})
+		}
+	}
+	return h, nil
 }
 
 func (s *service) active() admin.Active {
@@ -251,26 +272,6 @@ func (s *service) Find(ctx context.Context, q insight.Query, typed string) (insi
 // IsKey implements console.Insight.
 func (s *service) IsKey(_ context.Context, text string) bool {
 	return s.look(tier.Key{Digest: s.secrets.Digest(text)}) != nil
-}
-
-// Search implements console.Insight.
-func (s *service) Search(ctx context.Context, typed string) (f insight.Found) {
-	typed = strings.TrimSpace(typed)
-	if q, ok := s.Find(ctx, insight.Typed(typed), typed); ok {
-		return insight.Found{Query: q}
-	}
-	if s.IsKey(ctx, typed) {
-		return insight.Found{Query: insight.Query{Digest: s.secrets.Digest(typed)}}
-	}
-	for _, d := range s.Denials(insight.Filter{Request: typed, Limit: 1}).Denials {
-		f.RequestID = d.RequestID
-	}
-	return f
-}
-
-// Suggest implements console.Insight.
-func (s *service) Suggest(typed string) []string {
-	return strict.Suggest(typed, slices.Values([]string{"acme", "globex", "initech", s.odd(0, "acme-labs")}), 10)
 }
 
 // look returns the subject of a key or an id.
@@ -474,26 +475,4 @@ func (s *service) shown(e descriptors.Entry) descriptors.Entry {
 		return descriptors.Entry{Key: e.Key, Value: "***"}
 	}
 	return descriptors.Entry{Key: "***", Value: "***"}
-}
-
-func (s *service) explain(_ context.Context, r admin.ExplainRequest) (*admin.Explained, error) {
-	if strings.Contains(r.Descriptors[0], "fail") {
-		return nil, errors.New("the rules have no such domain")
-	}
-	source, first := "redis", "with what is used now, in the redis store of rls-0"
-	if s.kind == "degraded" {
-		source, first = insight.SourceNone, "with nothing used, because the store does not answer: what is used cannot be known"
-	}
-	return &admin.Explained{Allowed: true, Source: source, Rules: []string{"search"}, Generation: "51850eff4944", Steps: []string{
-		first,
-		"descriptor 1",
-		"  route=" + s.odd(0, "search") + " matches this value",
-		"  api_key=*** matches the key with any value",
-		"  rule search for tier free of subject acme: 10 per 10s",
-		"    log   {id.acme}:edge|route=search/api_key:id.acme:10000000",
-		"    while the store cannot decide: local",
-		"    cost  1, has room, 9 remain",
-		"answer: OK",
-		"  headers and metadata describe the rule search",
-	}}, nil
 }
