@@ -98,7 +98,8 @@ var callFaults = []fault{
 	}, want: []string{"warning breaker-full rls"}},
 	{row: 43, what: "one call at a time", setup: setup{own: true, patches: []patch{
 		{find: http2, put: strings.Replace(http2, "            #", "            max_concurrent_streams: 1\n            #", 1)},
-		{find: "        max_connections: 1024\n", put: "        max_connections: 1\n"}, noHealthChecks,
+		{find: "        max_connections: 1024\n", put: "        max_connections: 1\n"},
+		noHealthChecks,
 	}}, before: freeze, want: []string{"warning calls-queue rls", "any calls-time-out rls", "any no-answers"}},
 	{row: 44, what: "outlier detection", setup: before(assignment, "    outlier_detection: {}\n"), want: []string{"warning outlier-detection rls"}},
 	{

@@ -54,7 +54,8 @@ var headerFaults = []fault{
 		{find: "              - remove: x-tier\n"}, {find: loginLimit, put: loginLimit + "                    - actions:\n" + tierHeader},
 	}}, want: []string{"error client-header login"}},
 	{row: 58, what: "the route removes the header too late", setup: setup{patches: []patch{
-		{find: "              - remove: x-tier\n"}, {find: loginLimit, put: loginLimit + "                    - actions:\n" + tierHeader},
+		{find: "              - remove: x-tier\n"},
+		{find: loginLimit, put: loginLimit + "                    - actions:\n" + tierHeader},
 		{find: login, put: login + "                request_headers_to_remove: [x-tier]\n"},
 	}}, want: []string{"error client-header login"}},
 	{row: 59, what: "the header is removed before", setup: after(loginLimit, "                    - actions:\n"+tierHeader), want: []string{"error header-removed login"}},

@@ -2,11 +2,6 @@ package check
 
 import "strings"
 
-// perRouteLogin gives the route login what it says to the ratelimit filter.
-func perRouteLogin(limits string) setup {
-	return setup{patches: []patch{{find: login, until: rest, put: login + perFilter + "                    " + perRoute + "                    rate_limits: [" + limits + "]\n"}}}
-}
-
 // hostLimits are limits of the virtual host, in place of those of all routes.
 func hostLimits(limits string) setup {
 	return routes("              - {name: all, match: {prefix: /}, route: {cluster: upstream}}\n", patch{find: anyHost, put: anyHost + "              rate_limits: [" + limits + "]\n"})

@@ -58,8 +58,8 @@ func clusters(in *Input) (all []Finding) {
 
 // options are the protocols of the cluster. Nil: HTTP/1.1, or those of the field HTTP2.
 func (c *called) options() *envoydump.HTTPOptions {
-	for _, any := range c.Options {
-		if o, ok := any.Message.(*envoydump.HTTPOptions); ok {
+	for _, options := range c.Options {
+		if o, ok := options.Message.(*envoydump.HTTPOptions); ok {
 			return o
 		}
 	}

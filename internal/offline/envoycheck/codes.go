@@ -44,7 +44,7 @@ const (
 	AuthorizationAfter  Code = "authorization-after"     // 49
 	OtherMetadata       Code = "other-metadata"          // 50
 	AuthorizationOff    Code = "authorization-off"       // 51
-	CredentialRemoved   Code = "credential-removed"      // 54
+	CredentialRemoved   Code = "credential-removed"      //nolint:gosec // 54
 	FilterOff           Code = "filter-off"              // 55
 	FilterOffByDefault  Code = "filter-off-by-default"   // 56
 	ClientHeader        Code = "client-header"           // 57, 58
@@ -80,7 +80,7 @@ const (
 	NoAnswers          Code = "no-answers"          // 47
 	CallsTimeOut       Code = "calls-time-out"      // 48
 	AuthorizationOpen  Code = "authorization-open"  // 52
-	CredentialNotSent  Code = "credential-not-sent" // 53
+	CredentialNotSent  Code = "credential-not-sent" //nolint:gosec // 53
 	DeniedStatus       Code = "denied-status"       // 63
 	RequestType        Code = "request-type"        // 64
 	CallsRetried       Code = "calls-retried"       // 65

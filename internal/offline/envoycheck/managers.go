@@ -114,24 +114,24 @@ func (in *Input) site(l *envoydump.Listener) *site {
 
 // config returns the configuration of a filter. Nil: it is not of interest, or not read.
 func (in *Input) config(f envoydump.Filter, where string) any {
-	any := f.Config
-	if f.Discovery != nil && any.Type == "" {
+	is := f.Config
+	if f.Discovery != nil && is.Type == "" {
 		found, ok := in.Discovered[f.Name]
 		if !ok {
 			in.NotRead("filter %s of %s: a discovery service has its configuration, and the dump does not show it", f.Name, where)
 		}
-		any = found
+		is = found
 	}
-	if any.Message == nil && (any.HasLimits || strings.HasPrefix(any.Type, "http_connection_manager.")) {
+	if is.Message == nil && (is.HasLimits || strings.HasPrefix(is.Type, "http_connection_manager.")) {
 		in.NotRead("filter %s of %s", f.Name, where)
 	}
-	return any.Message
+	return is.Message
 }
 
 func (in *Input) manager(of *envoydump.Manager, l *envoydump.Listener, where string) *Manager {
 	m := &Manager{Manager: of, Where: where, Listener: l, Routes: of.Routes}
 	if m.Routes == nil {
-		m.Routes = in.Seen.Routes[of.RDS.Name]
+		m.Routes = in.Routes[of.RDS.Name]
 	}
 	if m.Routes == nil || m.Routes.VHDS != nil {
 		in.NotRead("routes of %s", where)

@@ -153,7 +153,8 @@ func (l *Live) clusters(from io.Reader) error {
 	err := inList(from, "cluster_statuses", func(is *struct {
 		Name  string `json:"name"`
 		Hosts []Host `json:"host_statuses"`
-	}) {
+	},
+	) {
 		hosts[is.Name] = is.Hosts
 	})
 	if err == nil {
@@ -166,7 +167,8 @@ func (l *Live) stats(from io.Reader) error {
 	return inList(from, "stats", func(is *struct {
 		Name  string          `json:"name"`
 		Value json.RawMessage `json:"value"`
-	}) {
+	},
+	) {
 		var n uint64
 		if is.Name != "" && json.Unmarshal(is.Value, &n) == nil {
 			l.Stats[is.Name] = n
@@ -178,7 +180,8 @@ func (l *Live) certificates(from io.Reader) error {
 	return inList(from, "certificates", func(is *struct {
 		CA   []Certificate `json:"ca_cert"`
 		Cert []Certificate `json:"cert_chain"`
-	}) {
+	},
+	) {
 		l.Certificates = append(append(l.Certificates, is.CA...), is.Cert...)
 	})
 }
