@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -377,4 +379,34 @@ func TestJSON(t *testing.T) {
 	if want := `{"from":"2026-10-29T00:00:00Z","to":"2026-11-27T23:59:30Z","of":"instance","rules":[],"days":[]}`; err != nil || string(text) != want {
 		t.Errorf("got %s, %v, want %s", text, err, want)
 	}
+}
+
+// TestRun counts once a minute by itself, while operators read.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var decisions atomic.Uint64
+		c := New(Options{
+			Totals: func(to *metrics.Totals) {
+				to.Rules = []metrics.RuleTotals{{Domain: "edge", Rule: "search", Decisions: float64(decisions.Load())}}
+			},
+			Denied: func(time.Time) map[string]uint64 { return map[string]uint64{"sacme": 1} },
+			Now:    time.Now, Log: zap.NewNop(),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.Run(ctx) }()
+		for n := range uint64(5) {
+			decisions.Store(10 * (n + 1))
+			time.Sleep(every)
+			synctest.Wait()
+			a, err := c.Read(ctx, Query{To: time.Now()})
+			if err != nil || len(a.Rules) != 1 || a.Rules[0].Hours[0].Decisions != 10*(n+1) || a.Days[0].Subjects[0].Count != n+1 {
+				t.Fatalf("after %d minutes: %+v, %v", n+1, a, err)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
