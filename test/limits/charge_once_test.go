@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -158,11 +157,7 @@ func TestChargeOnceAndEnvoyRetries(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var sent atomic.Int64
-			upstream := stack.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				sent.Add(1)
-				tt.answer(w, r)
-			}))
+			upstream, sent := counted(t, tt.answer)
 			change := onceChange(t)
 			change[plainRoute] = plainRoute + tt.route
 			s := stack.Setup{Rules: onceRules, Upstream: upstream, Change: change}.Start(t)

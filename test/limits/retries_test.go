@@ -29,11 +29,7 @@ func TestWhichRetriesAreCharged(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var sent atomic.Int64
-			upstream := stack.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				sent.Add(1)
-				tt.answer(w, r)
-			}))
+			upstream, sent := counted(t, tt.answer)
 			s := stack.Setup{Rules: stack.PerKey, Upstream: upstream, Change: map[string]string{plainRoute: plainRoute + tt.route}}.Start(t)
 			if got := s.Get("/", "x-api-key", "k"); got.Status != tt.status {
 				t.Errorf("got status %d, want %d", got.Status, tt.status)
@@ -64,6 +60,15 @@ func TestEnvoyDoesNotRetryDenials(t *testing.T) {
 	if n := s.Stat("cluster.upstream.ratelimit.over_limit"); n != 1 {
 		t.Errorf("Envoy asked for %d requests that were denied, want 1", n)
 	}
+}
+
+// counted serves an application, and counts the requests that reach it.
+func counted(t *testing.T, answer http.HandlerFunc) (upstream string, sent *atomic.Int64) {
+	sent = new(atomic.Int64)
+	return stack.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent.Add(1)
+		answer(w, r)
+	})), sent
 }
 
 func answering(code int) http.HandlerFunc {

@@ -104,58 +104,57 @@ func inRedis(t *testing.T) *Redis {
 	return &Redis{client, "slidegate:"}
 }
 
+// inBoth runs a test with an instance that counts in memory, and with one that counts in Redis.
+func inBoth(t *testing.T, f func(t *testing.T, i *instance)) {
+	t.Run("memory", func(t *testing.T) { f(t, newInstance(start, nil, "")) })
+	t.Run("redis", func(t *testing.T) { f(t, newInstance(start, inRedis(t), "")) })
+}
+
 // TestHours counts in the hour and the day of each minute, and goes on after a rule was gone.
 func TestHours(t *testing.T) {
-	for _, where := range []string{"memory", "redis"} {
-		t.Run(where, func(t *testing.T) {
-			var r *Redis
-			if where == "redis" {
-				r = inRedis(t)
+	inBoth(t, func(t *testing.T, i *instance) {
+		i.count("search", 5, 2)
+		i.count("", 9, 0) // descriptors without a rule
+		i.deny("sacme", 2)
+		i.deny("k"+strings.Repeat("ab", 32), 1)
+		i.deny("a192.0.2.0/24", 3)
+		i.tick(30 * time.Second)
+		i.want(t, "edge/search 27T23 5/2", "27 192.0.2.0/24 3", "27 acme 2", "27 key abababababab 1")
+		i.count("search", 3, 0)
+		i.deny("sacme", 1)
+		i.tick(time.Minute)
+		i.tick(time.Minute) // without a request
+		delete(i.totals, "search")
+		i.tick(time.Minute)
+		i.count("search", 1, 1)
+		i.tick(time.Minute)
+		i.want(t, "edge/search 27T23 5/2", "edge/search 28T00 4/1", "27 192.0.2.0/24 3", "27 acme 2", "27 key abababababab 1", "28 acme 1")
+		for subject, want := range map[string][]string{
+			"acme": {"27 acme 2", "28 acme 1"}, "192.0.2.0/24": {"27 192.0.2.0/24 3"}, strings.Repeat("ab", 32): {"27 key abababababab 1"}, "key abababababab": nil, "other": nil,
+		} {
+			if got := i.text(t, Query{Subject: subject}); !cmp.Equal(got, want) {
+				t.Errorf("subject %s: got %q, want %q", subject, got, want)
 			}
-			i := newInstance(start, r, "")
-			i.count("search", 5, 2)
-			i.count("", 9, 0) // descriptors without a rule
-			i.deny("sacme", 2)
-			i.deny("k"+strings.Repeat("ab", 32), 1)
-			i.deny("a192.0.2.0/24", 3)
-			i.tick(30 * time.Second)
-			i.want(t, "edge/search 27T23 5/2", "27 192.0.2.0/24 3", "27 acme 2", "27 key abababababab 1")
-			i.count("search", 3, 0)
-			i.deny("sacme", 1)
-			i.tick(time.Minute)
-			i.tick(time.Minute) // without a request
-			delete(i.totals, "search")
-			i.tick(time.Minute)
-			i.count("search", 1, 1)
-			i.tick(time.Minute)
-			i.want(t, "edge/search 27T23 5/2", "edge/search 28T00 4/1", "27 192.0.2.0/24 3", "27 acme 2", "27 key abababababab 1", "28 acme 1")
-			for subject, want := range map[string][]string{
-				"acme": {"27 acme 2", "28 acme 1"}, "192.0.2.0/24": {"27 192.0.2.0/24 3"}, strings.Repeat("ab", 32): {"27 key abababababab 1"}, "key abababababab": nil, "other": nil,
-			} {
-				if got := i.text(t, Query{Subject: subject}); !cmp.Equal(got, want) {
-					t.Errorf("subject %s: got %q, want %q", subject, got, want)
-				}
-			}
-			if got, want := i.text(t, Query{Rule: "search", From: start.Add(time.Hour)}), []string{"edge/search 28T00 4/1"}; !cmp.Equal(got, want) {
-				t.Errorf("rule search from midnight: got %q, want %q", got, want)
-			}
-			// The end of the process counts the minute that is not over.
-			i.count("search", 1, 0)
-			i.deny("sacme", 1)
-			if err := i.Close(); err != nil {
-				t.Fatal(err)
-			}
-			i.now = i.now.Add(time.Minute) // what was read is known for a minute
-			i.want(t, "edge/search 27T23 5/2", "edge/search 28T00 5/1", "27 192.0.2.0/24 3", "27 acme 2", "27 key abababababab 1", "28 acme 2")
-			// Thirty days are kept.
-			i.now = i.now.AddDate(0, 0, Days-1)
-			i.tick(time.Minute)
-			i.want(t, "edge/search 28T00 5/1", "28 acme 2")
-			i.now = i.now.AddDate(0, 0, 1)
-			i.tick(time.Minute)
-			i.want(t)
-		})
-	}
+		}
+		if got, want := i.text(t, Query{Rule: "search", From: start.Add(time.Hour)}), []string{"edge/search 28T00 4/1"}; !cmp.Equal(got, want) {
+			t.Errorf("rule search from midnight: got %q, want %q", got, want)
+		}
+		// The end of the process counts the minute that is not over.
+		i.count("search", 1, 0)
+		i.deny("sacme", 1)
+		if err := i.Close(); err != nil {
+			t.Fatal(err)
+		}
+		i.now = i.now.Add(time.Minute) // what was read is known for a minute
+		i.want(t, "edge/search 27T23 5/2", "edge/search 28T00 5/1", "27 192.0.2.0/24 3", "27 acme 2", "27 key abababababab 1", "28 acme 2")
+		// Thirty days are kept.
+		i.now = i.now.AddDate(0, 0, Days-1)
+		i.tick(time.Minute)
+		i.want(t, "edge/search 28T00 5/1", "28 acme 2")
+		i.now = i.now.AddDate(0, 0, 1)
+		i.tick(time.Minute)
+		i.want(t)
+	})
 }
 
 // TestInstances adds up two instances in Redis. A third one that starts later reads the sum.
@@ -235,38 +234,31 @@ func TestRestart(t *testing.T) {
 
 // TestBounds counts more rules and subjects than a day has.
 func TestBounds(t *testing.T) {
-	for _, where := range []string{"memory", "redis"} {
-		t.Run(where, func(t *testing.T) {
-			var r *Redis
-			if where == "redis" {
-				r = inRedis(t)
-			}
-			i := newInstance(start, r, "")
-			i.count(strings.Repeat("r", maxName), 1, 1)
-			for n := range maxRules + 20 {
-				i.count(fmt.Sprint("rule-", n), 1, 0)
-			}
-			for n := range maxSubjects + 50 {
-				i.deny(fmt.Sprint("ssubject-", n), 2)
-			}
-			i.deny("s"+strings.Repeat("a", maxName), 99)
-			i.tick(30 * time.Second)
-			i.deny("sacme", 7)
-			i.deny("sfew", 1)
-			i.tick(time.Minute)
-			a, err := i.Read(t.Context(), Query{To: i.now})
-			if err != nil {
-				t.Fatal(err)
-			}
-			decisions := uint64(0)
-			for _, r := range a.Rules {
-				decisions += r.Hours[0].Decisions
-			}
-			if first := a.Rules[0]; len(a.Rules) > maxRules+1 || decisions != maxRules+21 || first.Domain != "" || first.Rule != OtherRules || first.Hours[0].Decisions < 20 {
-				t.Errorf("%d rules with %d decisions, the first %+v", len(a.Rules), decisions, first)
-			}
-		})
-	}
+	inBoth(t, func(t *testing.T, i *instance) {
+		i.count(strings.Repeat("r", maxName), 1, 1)
+		for n := range maxRules + 20 {
+			i.count(fmt.Sprint("rule-", n), 1, 0)
+		}
+		for n := range maxSubjects + 50 {
+			i.deny(fmt.Sprint("ssubject-", n), 2)
+		}
+		i.deny("s"+strings.Repeat("a", maxName), 99)
+		i.tick(30 * time.Second)
+		i.deny("sacme", 7)
+		i.deny("sfew", 1)
+		i.tick(time.Minute)
+		a, err := i.Read(t.Context(), Query{To: i.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		decisions := uint64(0)
+		for _, r := range a.Rules {
+			decisions += r.Hours[0].Decisions
+		}
+		if first := a.Rules[0]; len(a.Rules) > maxRules+1 || decisions != maxRules+21 || first.Domain != "" || first.Rule != OtherRules || first.Hours[0].Decisions < 20 {
+			t.Errorf("%d rules with %d decisions, the first %+v", len(a.Rules), decisions, first)
+		}
+	})
 	d := newDay()
 	for n := range maxSubjects {
 		d.deny(fmt.Sprint("s", n), 2)
