@@ -7,7 +7,7 @@
 //   - watch: notices that files change.
 //   - settings: how the service runs, from a file and the environment.
 //   - redisclient: opens a client of Redis by settings.
-//   - rules: what is limited, from files, from Go and from an xDS server, checked in one place.
+//   - rules: what is limited, from files, from Go and from an xDS server, checked by one package.
 //   - tiers: who has which tier, from a tiers file.
 //   - sources: opens another customer source by settings.
 //   - ruletests: reads tests of rules; package offline/ruletest runs them.

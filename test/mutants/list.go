@@ -30,10 +30,10 @@ func readList(file string) ([]mutant, error) {
 		field *string
 	)
 	for i, line := range strings.Split(string(text), "\n") {
-		place := fmt.Sprintf("%s:%d", file, i+1)
+		location := fmt.Sprintf("%s:%d", file, i+1)
 		if more, ok := strings.CutPrefix(line, "\t"); ok {
 			if field == nil {
-				return nil, fmt.Errorf("%s: a line that goes on without a field before it", place)
+				return nil, fmt.Errorf("%s: a line that goes on without a field before it", location)
 			}
 			*field = strings.TrimPrefix(*field+"\n"+more, "\n")
 			continue
@@ -44,7 +44,7 @@ func readList(file string) ([]mutant, error) {
 		}
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
-			return nil, fmt.Errorf("%s: %q is no field", place, line)
+			return nil, fmt.Errorf("%s: %q is no field", location, line)
 		}
 		value = strings.TrimPrefix(value, " ")
 		if name == "mutant" {
@@ -53,7 +53,7 @@ func readList(file string) ([]mutant, error) {
 			continue
 		}
 		if m == nil {
-			return nil, fmt.Errorf("%s: a field before the first mutant", place)
+			return nil, fmt.Errorf("%s: a field before the first mutant", location)
 		}
 		switch name {
 		case "file":
@@ -69,7 +69,7 @@ func readList(file string) ([]mutant, error) {
 		case "survives":
 			field = &m.survives
 		default:
-			return nil, fmt.Errorf("%s: unknown field %q", place, name)
+			return nil, fmt.Errorf("%s: unknown field %q", location, name)
 		}
 		if field != nil {
 			*field = value

@@ -104,8 +104,8 @@ func postgresPath(t process.TB) string {
 		}
 	}
 	newest, version := "", 0
-	places, _ := filepath.Glob(postgresPlaces) // an error means a malformed pattern
-	for _, p := range places {
+	paths, _ := filepath.Glob(postgresPlaces) // an error means a malformed pattern
+	for _, p := range paths {
 		if v, err := strconv.Atoi(filepath.Base(filepath.Dir(p))); err == nil && v > version {
 			newest, version = p, v
 		}

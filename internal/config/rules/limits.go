@@ -54,7 +54,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (base rules.Terms, byT
 			if given {
 				set := setKeys(&v.terms)
 				line := set[slices.IndexFunc(set, setKey.ofLimit)].Line
-				r.decoder.Problem(e.Position, "the rule has its own limit%s, which applies to every tier not named here: give one of the two", onLine(line))
+				r.decoder.Problem(e.Position, "the rule has a limit%s, which applies to every tier not named here: give one of the two", onLine(line))
 			}
 			if slices.Contains(r.Tiers, defaultArm) {
 				r.decoder.Warning(e.Position, "default means every tier not named here, but one of the tiers is called default: rename it")

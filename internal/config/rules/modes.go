@@ -125,7 +125,7 @@ func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce])
 	case rule.Charge.Always:
 		r.decoder.Problem(f.Position, "charge_once cannot be combined with charge always: what is reported has happened each time")
 	case limitsInFlight(rule):
-		r.decoder.Problem(f.Position, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
+		r.decoder.Problem(f.Position, "charge_once cannot be combined with the policy in_flight: its stream already takes one slot")
 	}
 }
 

@@ -379,7 +379,7 @@ func TestPortableFiles(t *testing.T) {
 	in := config.Input{Portable: true}
 	_, err := in.Load(s)
 	got := strings.ReplaceAll(strings.ReplaceAll(configtest.ProblemsOf(t, err), dir+"/", ""), s.Tiers.Path, "tiers.yaml")
-	configtest.Diff(t, `tiers.yaml:4: subjects[0].overrides[0]: envoyproxy/ratelimit has no limits of single subjects: the rule's own limit would apply there
+	configtest.Diff(t, `tiers.yaml:4: subjects[0].overrides[0]: envoyproxy/ratelimit has no limits of single subjects: the limit of the rule would apply there
 b.yaml:2: descriptors[a_b=c]: envoyproxy/ratelimit joins key and value by _, and so takes this for the descriptor in `+dir+`/a.yaml:2 a second time: change one of them
 c.conf: rls skips this file, which is not .yaml or .yml, and envoyproxy/ratelimit reads it: move it to another directory, or rename it
 `, strings.ReplaceAll(got, "in a.yaml", "in "+dir+"/a.yaml"), "problems")

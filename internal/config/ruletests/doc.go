@@ -15,7 +15,7 @@
 //	      - {at: 400ms, expect: {allowed: false, rule: per-key, retry_after: 1s}}
 //	      - {at: 1s, every: 100ms, for: 1m, expect: {allowed: 600}}
 //
-// A descriptor with a cost or its own limit is a mapping:
+// A descriptor with a cost or a limit is a mapping:
 //
 //	descriptors: [{entries: "api_key=demo", cost: 5, limit: {requests: 10, window: 1m}}]
 //

@@ -205,7 +205,7 @@ func (l *settingsLoader) authz() {
 	const path = "authz.credentials"
 	a := &l.settings.Authz
 	if len(a.Credentials) == 0 {
-		l.problem(path, "at least one place is needed")
+		l.problem(path, "at least one location is needed")
 	}
 	for i, c := range a.Credentials {
 		if c.Kind != "" && slices.Contains(a.Credentials[:i], c) {

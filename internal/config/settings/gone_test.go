@@ -26,7 +26,7 @@ func TestSecretInEnvironment(t *testing.T) {
 		{[]string{"SLIDEGATE_SECRETS_KEY=0123456789abcdef", "SLIDEGATE_TIERS_HTTP_TOKEN=hush", "SLIDEGATE_TIERS_POSTGRES_PASSWORD=hush"}, ""},
 		{[]string{"SLIDEGATE_SECRETS_KEY=hush"}, "environment: SLIDEGATE_SECRETS_KEY: the secret has fewer than 16 bytes\n"},
 		{[]string{"SLIDEGATE_SECRETS_KEY=hush-hush-hush-hush", "SLIDEGATE_SECRETS_KEY_FILE=" + file}, "environment: SLIDEGATE_SECRETS_KEY_FILE: secrets.key is also set: set only one of the two\n"},
-		{[]string{"SLIDEGATE_STORE_REDIS_PASSWORD=hush", "SLIDEGATE_STORE_REDIS_URL=redis://:hush@h"}, "environment: SLIDEGATE_STORE_REDIS_PASSWORD: store.redis.url also has a user or a password: set them in only one place\n"},
+		{[]string{"SLIDEGATE_STORE_REDIS_PASSWORD=hush", "SLIDEGATE_STORE_REDIS_URL=redis://:hush@h"}, "environment: SLIDEGATE_STORE_REDIS_PASSWORD: store.redis.url also has a user or a password: set them only once\n"},
 		{[]string{"SLIDEGATE_STORE_REDIS_SENTINEL_PASSWORD=hush"}, "environment: SLIDEGATE_STORE_REDIS_SENTINEL_PASSWORD: there are no sentinels: store.redis.url does not begin with redis-sentinel:// or rediss-sentinel://\n"},
 	} {
 		_, _, err := Load("", c.environ)

@@ -457,7 +457,7 @@ func (l *settingsLoader) noTLS(section, why string) {
 // redisWithURL refuses settings that the URL contradicts.
 func (l *settingsLoader) redisWithURL(path string, r *Redis) {
 	if r.URL.Password != "" {
-		l.refuse(path, []string{"username", "password_file", "password"}, path+".url also has a user or a password: set them in only one place")
+		l.refuse(path, []string{"username", "password_file", "password"}, path+".url also has a user or a password: set them only once")
 	}
 	if r.URL.Topology != RedisSentinel {
 		l.refuse(path, []string{"sentinel_username", "sentinel_password_file", "sentinel_password"},

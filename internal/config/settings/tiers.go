@@ -225,7 +225,7 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 		l.problem("tiers.postgres.url", "%s", err)
 	}
 	if p.URL.HasPassword && (p.Password != "" || p.PasswordFile != "") {
-		l.problem(l.given("tiers.postgres.password_file", "tiers.postgres.password"), "tiers.postgres.url also has a password: set it in only one place")
+		l.problem(l.given("tiers.postgres.password_file", "tiers.postgres.password"), "tiers.postgres.url also has a password: set it only once")
 	}
 	l.password("", "", "tiers.postgres.password", p.Password, p.PasswordFile)
 	for _, q := range []struct{ path, text string }{
@@ -297,7 +297,7 @@ func (p *PostgresURL) read() error {
 			return errors.New("the URL has no host: expected " + postgresForm + ", or postgres:///database?host=/directory")
 		}
 	} else if query.Has("host") {
-		return errors.New("the URL has hosts in two places: remove the query option host")
+		return errors.New("the URL has hosts twice: remove the query option host")
 	}
 	for _, h := range hosts {
 		if strings.HasPrefix(h, "/") {

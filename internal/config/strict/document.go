@@ -182,7 +182,7 @@ var syntaxAdvice = []struct {
 	{message: "',' or ']'", opens: true, advice: "the [ that opens on this line is not closed, or a comma is missing after it"},
 	{message: "',' or '}'", opens: true, advice: "the { that opens on this line is not closed, or a comma is missing after it"},
 	{message: "tab character", advice: "a tab indents this line; indent it with spaces"},
-	{message: "mapping values are not allowed", advice: `": " is at a place where no key can be; indent the line like its neighbours, or quote a value that holds ": "`},
+	{message: "mapping values are not allowed", advice: `": " is where no key can be; indent the line like its neighbours, or quote a value that holds ": "`},
 	{message: "could not find expected ':'", advice: `a key without ": "; write "key: value", and indent the line like its neighbours`},
 	{message: "block sequence entries", advice: `"- " begins an item of a list, which cannot follow a key on the same line; put it on the next line`},
 	{message: "expected '-'", advice: `expected "- ", for the next item of the list; indent the line like its neighbours`},

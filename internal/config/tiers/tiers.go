@@ -340,7 +340,7 @@ type overrideLine struct {
 func (t *File) CheckPortable(report *strict.Report) {
 	for _, o := range t.overrides {
 		p := o.at
-		p.Message = "envoyproxy/ratelimit has no limits of single subjects: the rule's own limit would apply there"
+		p.Message = "envoyproxy/ratelimit has no limits of single subjects: the limit of the rule would apply there"
 		report.Add(p)
 	}
 }

@@ -141,8 +141,8 @@ func (c *Call) addOverride(i int) {
 	}
 }
 
-// overrideTerms returns a subject's own limits under a rule, instead of the terms of its tier. They
-// are valid until the next call. It returns false if they have no meaning there.
+// overrideTerms returns the terms by which an override replaces those of a rule. They are valid until
+// the next call. It returns false if the override has no meaning under the rule.
 func (c *Call) overrideTerms(rule *rules.Rule, terms *rules.Terms, o *tier.Override) (override rules.Terms, ok bool) {
 	if !o.Limited() {
 		return *terms, true

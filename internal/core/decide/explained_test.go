@@ -211,17 +211,17 @@ func TestObserveOfASubject(t *testing.T) {
 		"with a limit of its own": {
 			nil, observe(0),
 			tier.Override{Observe: tier.ObserveOnly, Limits: own},
-			"OK ok:0 shadow r", "OVER over:0 by r in 1m0s", "whose own limit it is: 3 per 1m, only observed for this subject",
+			"OK ok:0 shadow r", "OVER over:0 by r in 1m0s", "by an override: 3 per 1m, only observed for this subject",
 		},
 		"a pilot with a limit of its own": {
 			nil, observe(1),
 			tier.Override{Observe: tier.ObserveNot, Limits: own},
-			"OVER over:0 by r in 1m0s", "OK ok:0 shadow r", "whose own limit it is: 3 per 1m, enforced for this subject",
+			"OVER over:0 by r in 1m0s", "OK ok:0 shadow r", "by an override: 3 per 1m, enforced for this subject",
 		},
 		"a limit alone": {
 			nil, observe(1),
 			tier.Override{Limits: own},
-			"OK ok:0 shadow r", "OK ok:0 shadow r", "whose own limit it is: 3 per 1m, only observed",
+			"OK ok:0 shadow r", "OK ok:0 shadow r", "by an override: 3 per 1m, only observed",
 		},
 		"rules.shadow_mode observes the pilot too": {
 			(*rules.Rules).ObserveAll, observe(1),

@@ -44,7 +44,7 @@ func (c *counting) notes() (notes []string) {
 		notes = append(notes, "in a month without that day the period starts on the last day")
 	}
 	if c.inFlight {
-		notes = append(notes, "requests in flight need the filters of envoy/in-flight.yaml: without its ids a place is kept for 1 second, and without its ends until hold has passed")
+		notes = append(notes, "requests in flight need the filters of envoy/in-flight.yaml: without its ids a slot is kept for 1 second, and without its ends until hold has passed")
 	}
 	return notes
 }

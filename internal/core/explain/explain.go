@@ -66,7 +66,7 @@ func (e *Explanation) addf(format string, args ...any) {
 
 func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *decide.Descriptor, m *decide.Match) {
 	if o := desc.Override; o != nil {
-		e.addf("  has its own limit, which replaces those of any rule: %s", rules.FormatLimit(*o))
+		e.addf("  comes with a limit, which replaces those of any rule: %s", rules.FormatLimit(*o))
 	}
 	entries := m.Limited(desc.Entries)
 	steps := dom.Tree.Trace(entries)
@@ -157,7 +157,7 @@ func whose(s *decide.LimitStatus) (who string) {
 	}
 	switch s.Source {
 	case verdict.SourceOverride:
-		who += ", whose own limit it is"
+		who += ", by an override"
 	case verdict.SourceUnresolved:
 		who += " (the customer source cannot say whose)"
 	}

@@ -56,7 +56,7 @@ func NewStreamID(id string) window.StreamID {
 // The misuses: calls that use limits of requests in flight in a way that cannot work, as the log
 // says it. docs/advanced.md has them too.
 const (
-	MisuseNoStream         = "a request came to an in_flight rule without the id of its stream, so it holds its place for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"
+	MisuseNoStream         = "a request came to an in_flight rule without the id of its stream, so it keeps its slot for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"
 	MisuseNegative         = "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never held: end streams with the descriptor slidegate=end"
 	MisuseChargeAtEnd      = "an in_flight rule was charged by a call of apply_on_stream_done, which was ignored: end streams with the descriptor slidegate=end"
 	MisuseEndAtRequest     = "the descriptor slidegate=end came without x-rls-end and was ignored: set apply_on_stream_done, and send x-rls-end in initial_metadata"

@@ -9,8 +9,8 @@
 // have ([CanonicalNode], digests of API keys), names the rule, and finds the parts of the names of
 // its logs ([Rule.Parts]).
 //
-// A subject may have its own limits under a rule, by the rule's name. They replace those of its
-// tier ([OverrideLimits]). The log is the same if the window is the same.
+// A subject may have overrides: limits by the name of a rule, which replace those of its tier
+// ([OverrideLimits]). The log is the same if the window is the same.
 //
 // Rules and limits in words: [Rule.Words], [Limit.Words], [Rule.Traits], [FormatLimit].
 package rules

@@ -114,7 +114,7 @@ func windowedLike(rule []Limit, l window.Limit) (like *Limit) {
 	return like
 }
 
-// MayOverride reports whether a subject's own limits can replace those of a rule. A
+// MayOverride reports whether an override can replace the limits of a rule. A
 // quota rule has one limit: of several, one could have room and another not.
 func (rs *Rules) MayOverride(rule *Rule, o *tier.Override) bool {
 	return len(o.Limits) <= 1 || !rule.Quota && !rs.all.quota

@@ -316,8 +316,8 @@ func (rs *Rules) MayDeny() bool {
 // Rule returns the rule with an id, or nil.
 func (rs *Rules) Rule(id descriptors.RuleID) *Rule { return rs.byID[id] }
 
-// Top returns where the descriptors of a domain begin to match. Without the domain, that is no
-// place.
+// Top returns where the descriptors of a domain begin to match. If there is no such
+// domain, nothing matches there.
 func (rs *Rules) Top(domain string) (top descriptors.Position[*Rule]) {
 	if d := rs.byName[domain]; d != nil {
 		top = d.Tree.Top()

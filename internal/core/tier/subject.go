@@ -23,7 +23,7 @@ type Subject struct {
 
 // Extra has the fields that few subjects need.
 type Extra struct {
-	// Overrides are limits of the subject's own, by the name of the rule whose
+	// Overrides have limits of this subject alone, by the name of the rule whose
 	// limits they replace.
 	Overrides map[string]Override
 	// Labels are texts for metadata and headers.
@@ -56,8 +56,8 @@ const (
 	ObserveNot
 )
 
-// Override returns the subject's own limits under a rule. It reports false if there are
-// none.
+// Override returns the subject's override of a rule, by the name of the rule. ok is false if
+// there is none.
 func (s *Subject) Override(rule string) (o Override, ok bool) {
 	if s.Extra == nil {
 		return o, false
@@ -100,7 +100,7 @@ type Parts struct {
 
 // NewSubject makes a subject from its parts. The function overrides reads the overrides.
 // An error wraps [ErrBadRecord] and names the subject and the part. It does not repeat
-// an invalid id, which may be an API key in the wrong place. If the subject is disabled,
+// an invalid id, which may be an API key in the wrong field. If the subject is disabled,
 // its other parts cause no error: a misspelt label must not keep its keys valid.
 func NewSubject(p Parts, overrides func([]byte) (map[string]Override, error)) (*Subject, error) {
 	if err := ValidID(p.ID); err != nil {

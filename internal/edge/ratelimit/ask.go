@@ -114,9 +114,9 @@ func limitTexts(answer *rlsv3.RateLimitResponse) []string {
 			continue
 		case inFlight && len(answer.GetStatuses()) == 1:
 			of, name = uint64(decisive["limit"].GetNumberValue()), decisive["rule"].GetStringValue()
-			remaining, what = uint64(decisive["remaining"].GetNumberValue()), "places free"
+			remaining, what = uint64(decisive["remaining"].GetNumberValue()), "slots free"
 		case limit == nil:
-			texts = append(texts, "no limit, or places in flight that are free")
+			texts = append(texts, "no limit, or free slots in flight")
 			continue
 		}
 		text := fmt.Sprintf("%d of %d %s", remaining, of, what)

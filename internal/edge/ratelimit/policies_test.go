@@ -109,11 +109,11 @@ func TestAsk(t *testing.T) {
 	}{
 		"one":                       {limits: []decide.LimitStatus{sliding}, want: "per-key: 99 of 100 remaining"},
 		"none":                      {none: true, want: "no limit"},
-		"in flight":                 {limits: []decide.LimitStatus{flying}, want: "backend: 19 of 20 places free"},
-		"in flight, full":           {limits: []decide.LimitStatus{full}, want: "denied backend: 0 of 20 places free"},
+		"in flight":                 {limits: []decide.LimitStatus{flying}, want: "backend: 19 of 20 slots free"},
+		"in flight, full":           {limits: []decide.LimitStatus{full}, want: "denied backend: 0 of 20 slots free"},
 		"several":                   {limits: []decide.LimitStatus{sliding, sliding}, want: "per-key: 99 of 100 remaining; per-key: 99 of 100 remaining"},
-		"in flight beside another":  {limits: []decide.LimitStatus{flying, sliding}, fields: policies(`"backend";q=20;qu="concurrent-requests"`), want: "no limit, or places in flight that are free; per-key: 99 of 100 remaining"},
-		"in flight beside no limit": {limits: []decide.LimitStatus{flying}, none: true, want: "no limit, or places in flight that are free; no limit, or places in flight that are free"},
+		"in flight beside another":  {limits: []decide.LimitStatus{flying, sliding}, fields: policies(`"backend";q=20;qu="concurrent-requests"`), want: "no limit, or free slots in flight; per-key: 99 of 100 remaining"},
+		"in flight beside no limit": {limits: []decide.LimitStatus{flying}, none: true, want: "no limit, or free slots in flight; no limit, or free slots in flight"},
 		"no limit beside another":   {limits: []decide.LimitStatus{sliding}, none: true, fields: policies(`"per-key";q=100;w=60`), want: "per-key: 99 of 100 remaining; no limit"},
 	} {
 		v := &decide.Verdict{Allowed: true, Limits: tt.limits, Decisive: -1, Shadowed: -1}

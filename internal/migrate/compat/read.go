@@ -85,8 +85,8 @@ func (h hidden) hide(message string) string {
 	return message
 }
 
-// Read reads the environment, as [os.Environ] returns it. own has what counts more than the
-// variables.
+// Read reads the environment, as [os.Environ] returns it. configured has the settings that win over
+// the variables.
 func Read(environ []string, configured Configured) *Reading {
 	r := &reader{configured: configured, by: make(map[string]*value), dropIn: settings.Default().DropIn}
 	for i := range table {

@@ -216,7 +216,7 @@ func TestSubjectsWithoutKeys(t *testing.T) {
 	for i := range r.Subjects {
 		got = append(got, r.Subjects[i].String())
 	}
-	want := "other tier: pro → free: acme\nlimits of their own: hobby\nAPI keys: 1 removed, 2 added: hobby"
+	want := "other tier: pro → free: acme\noverrides: hobby\nAPI keys: 1 removed, 2 added: hobby"
 	if strings.Join(got, "\n") != want {
 		t.Errorf("got %s\nwant %s", strings.Join(got, "\n"), want)
 	}

@@ -205,7 +205,7 @@ func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[s
 		g.add(before.ID, SubjectChange{What: what, Old: before.Tier, New: after.Tier, Verdict: Both})
 	}
 	if before.Tier != after.Tier {
-		// Under the rules for which the subject has an override, its own limits say what changes.
+		// Under the rules for which the subject has an override, the override says what changes.
 		names := sortedUnion(overridden(before), overridden(after))
 		key := fmt.Sprintf("%q %q %q", before.Tier, after.Tier, names)
 		m, ok := moves[key]

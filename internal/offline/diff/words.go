@@ -117,7 +117,7 @@ func (s *SubjectChange) String() string {
 	case "labels":
 		text = "labels: " + s.New
 	case "limits":
-		text = "limits of their own"
+		text = "overrides"
 	default:
 		text = s.What
 	}

@@ -333,7 +333,7 @@ func (p *part) words() string {
 	case p.nothing:
 		return "unlimited"
 	case p.limit.Limit == (window.Limit{}):
-		return "other limits of their own"
+		return "other overrides"
 	default:
 		return rules.FormatLimit(p.limit.Limit)
 	}

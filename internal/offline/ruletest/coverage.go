@@ -21,7 +21,7 @@ type Coverage struct {
 	overrides map[override]int    // where they are in parts
 }
 
-// override names the limits of a subject's own under the rules with a name.
+// override names an override: of a subject, for the rules with a name.
 type override struct{ subject, rule string }
 
 // A Part is a rule with its limits for one tier, for all tiers that it does not name, or for one

@@ -80,8 +80,8 @@ func (o *Options) RunFile(ctx context.Context, s settings.Settings, name string)
 	return results, cover.Parts(), notRun, nil
 }
 
-// Settings adds the rules and the tiers of a file of tests to settings. The paths rules and tiers take
-// their place, unless they are empty.
+// Settings adds the rules and the tiers of a file of tests to settings. The paths rules and tiers
+// replace them, unless they are empty.
 func Settings(s settings.Settings, f *ruletests.File, rules, tiers string) (settings.Settings, error) {
 	for _, path := range []string{f.Rules, rules} {
 		if path != "" {

@@ -22,7 +22,7 @@ func (r *Report) Failed() (n int) {
 	return n
 }
 
-// lines describes what is wrong: the place first, so that editors find it.
+// lines describes what is wrong: the location first, so that editors find it.
 func (r *Result) lines() []string {
 	lines := slices.Clone(r.Problems)
 	for i := range r.Failures {

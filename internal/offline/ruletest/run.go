@@ -32,7 +32,7 @@ type Result struct {
 	Failures []Failure
 	// Problems say why the test, or all tests of the file, could not be run. Nil: they could.
 	Problems []string
-	// Answers are a line for each step, if the runner is verbose: its place, and what the answers
+	// Answers are a line for each step, if the runner is verbose: its location, and what the answers
 	// were, as the step may expect it.
 	Answers []string
 	Took    time.Duration // in real time

@@ -215,7 +215,7 @@ func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 		}
 		p.Denied.Elsewhere = &p.Denied.All[i]
 		if p.Level != "denied" {
-			p.Level, p.Headline = "near", "Its own limits have room, but "+safetext.Runes(d.Rule, 60)+" denies it"
+			p.Level, p.Headline = "near", "The subject's limits have room, but "+safetext.Runes(d.Rule, 60)+" denies it"
 			p.Detail = "That limit belongs to something that it shares with others."
 		}
 		return
@@ -238,7 +238,7 @@ func newLimit(u insight.LimitUsage) limit {
 		l.State, l.Passes = "unlimited", "The rule does not limit this customer."
 		return l
 	case u.Sent:
-		l.State, l.Passes = "sent", "Each request brings its own limit, so what remains is not known here."
+		l.State, l.Passes = "sent", "Each request brings a limit, so what remains is not known here."
 		return l
 	case u.Local:
 		l.State, l.Passes = "sent", "The store does not answer, so on_store_error decides: "+u.OnStoreError+"."

@@ -15,7 +15,7 @@ func TestUnusualLimits(t *testing.T) {
 		usage         insight.LimitUsage
 		state, passes string
 	}{
-		{insight.LimitUsage{Sent: true, Counter: insight.Counter{Used: 5}, Terms: insight.Terms{Window: 60}}, "sent", "Each request brings its own limit"},
+		{insight.LimitUsage{Sent: true, Counter: insight.Counter{Used: 5}, Terms: insight.Terms{Window: 60}}, "sent", "Each request brings a limit"},
 		{insight.LimitUsage{Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 9, NextFree: 42, History: []uint64{4, 5}}}, "denied", "in 42s."},
 		{insight.LimitUsage{Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 5, NextFree: 42}, Outage: insight.Outage{Local: true, OnStoreError: "allow"}}, "sent", "on_store_error decides: allow."},
 	} {

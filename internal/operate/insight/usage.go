@@ -57,8 +57,8 @@ type Usage struct {
 	Source string `json:"source"`
 	// Problem says why Source is local, or what is missing.
 	Problem string `json:"problem,omitempty"`
-	// ByAddress is true if an unknown API key counts for the address of its client, so that its
-	// own limits do not say whether its requests pass.
+	// ByAddress is true if an unknown API key counts for the address of its client, so that the
+	// limits of the key do not say whether its requests pass.
 	ByAddress bool `json:"by_address,omitempty"`
 	// Recognized is false for an id or a digest that the tiers do not have, that has used nothing and
 	// was not denied. It may be an API key.
@@ -85,7 +85,8 @@ type LimitUsage struct {
 	// Path is the rule's position in the rules: edge|route=search/api_key.
 	Path string `json:"path"`
 	LogName
-	// Tier is the tier whose limit it is. Override is true if it is the subject's own.
+	// Tier is the tier whose limit it is. Override is true if it is an override of
+	// the subject.
 	Tier     string `json:"tier,omitempty"`
 	Override bool   `json:"override,omitempty"`
 	// Shadow is true if the limit is only observed. ObserveOverride is true if the subject's

@@ -36,7 +36,7 @@ type walk struct {
 	// most After are listed already.
 	List  string `json:"l,omitempty"`
 	After []byte `json:"n,omitempty"`
-	// Local is true once the store did not answer, so that this process's own logs are listed.
+	// Local is true once the store did not answer, so that the local logs of this process are listed.
 	Local bool `json:"o,omitempty"`
 	// Seen has a bit for each rule of which a log was found.
 	Seen []byte `json:"r,omitempty"`

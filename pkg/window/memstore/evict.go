@@ -127,7 +127,7 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 	return nil
 }
 
-// A tooLarge is the ErrFull of a call whose own logs need more than the share of their
+// A tooLarge is the ErrFull of a call whose logs alone need more than the share of their
 // shard.
 type tooLarge struct{ all, share int64 }
 

@@ -31,7 +31,7 @@ func (s *Source) connect(ctx context.Context, notified func(*pgconn.PgConn, *pgc
 	}
 
 	// After a question is given up, the library asks the server to cancel it, for up to
-	// 15 seconds, and only then closes the connection. Its place in the pool would be
+	// 15 seconds, and only then closes the connection. Its slot in the pool would be
 	// unusable meanwhile. statement_timeout cancels the question anyway.
 	var connected atomic.Bool
 	// Close does not wait for the library's attempts to connect.

@@ -100,7 +100,7 @@ func (r *reader) host(v value) *VirtualHost {
 	for _, domain := range r.list(h.need("domains")) {
 		d := r.text(domain)
 		if n := strings.Count(d, "*"); n > 1 || n == 1 && d[0] != '*' && d[len(d)-1] != '*' {
-			r.d.Problem(domain.Position, "%s has its * at a place where Envoy accepts none: it begins or ends with it", strict.Quote(d))
+			r.d.Problem(domain.Position, "%s has its * where Envoy accepts none: it begins or ends with it", strict.Quote(d))
 		}
 		out.Domains = append(out.Domains, strings.ToLower(d))
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/text/words"
 )
 
-// A timesChart is the requests or the denials over time. It is as wide as its place: its SVG is
+// A timesChart is the requests or the denials over time. It is as wide as its column: its SVG is
 // stretched, and has no text.
 type timesChart struct {
 	Name, Top string

@@ -129,7 +129,7 @@ func (t *text) rules(r *replay.Report) {
 		terminal.Column{Title: "RULE", Least: 8}, terminal.Column{Title: "TIER", Least: 4, Sparse: true}, terminal.Column{Title: "LIMIT", Least: 10},
 		terminal.Column{Title: "REQUESTS", Right: true}, terminal.Column{Title: "DENIED", Right: true}, terminal.Column{Title: "SHARE", Right: true},
 		terminal.Column{Title: "NEAR", Right: true, Drop: 3}, terminal.Column{Title: "CALLERS", Right: true, Drop: 2}, terminal.Column{Title: "DENIED", Right: true, Drop: 1},
-		terminal.Column{Title: "PLACE", Drop: 9, First: true},
+		terminal.Column{Title: "LOCATION", Drop: 9, First: true},
 	)
 	for i := range r.Rules {
 		one := &r.Rules[i]

@@ -103,7 +103,7 @@ func Classify(err error) Class {
 	if errors.As(err, &server) {
 		text := strings.TrimPrefix(server.Error(), "ERR ")
 		for _, p := range prefixes {
-			// Redis 6.2 puts the error of a command in a script after its place, as -OOM.
+			// Redis 6.2 puts the error of a command in a script after its position, as -OOM.
 			if redis.HasErrorPrefix(err, p.text) || strings.HasPrefix(text, p.text+" ") || strings.Contains(text, ": -"+p.text+" ") {
 				return p.class
 			}

@@ -312,7 +312,7 @@ func runFlightGroups(t *testing.T, h InFlightHarness) {
 		take(t, store, one(Holding(100+i, "{g}crowd", 40, 1)))
 	}
 	if got := take(t, store, one(Holding(200, "{g}crowd", 40, 1))); reference.Allowed(got) {
-		t.Fatalf("40 of 40 places are taken: %+v", got)
+		t.Fatalf("40 of 40 slots are taken: %+v", got)
 	}
 	if got := take(t, store, group(inMode(window.Always, Holding(201, "{g}crowd", 40, 1)), Holding(201, "{g}crowd", 40, 1))); got[0].Allowed || !got[1].Allowed {
 		t.Fatalf("held by Always: %+v, want no room for the first, and room for the second", got)
