@@ -328,7 +328,7 @@ func (r *replayCmd) write(result *replay.Report) error {
 // judge prints the conditions that hold.
 func (r *replayCmd) judge(result *replay.Report, conditions []replay.Condition) (err error) {
 	for _, c := range conditions {
-		if figure, holds := c.Holds(result); holds {
+		if figure, met := c.Met(result); met {
 			fmt.Fprintf(os.Stderr, "rls: --fail-if %s: it is %s\n", c, figure)
 			err = errCondition
 		}

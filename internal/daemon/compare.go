@@ -22,7 +22,7 @@ func (p *process) openCompare() (err error) {
 		return nil
 	}
 	o := compare.Options{
-		Address: s.Address, Share: float64(s.Share), Timeout: compareTimeout, MaxInFlight: maxCompared,
+		Address: s.Address, Fraction: float64(s.Fraction), Timeout: compareTimeout, MaxInFlight: maxCompared,
 		Secrets: p.generation.Secrets, Meters: p.measures.metrics.Comparisons(p.measures.registry), Log: p.logs.main,
 	}
 	if o.TLS, err = s.TLS.Config("compare.address"); err != nil {

@@ -75,7 +75,7 @@ func (s store) inspect(o *insight.Options) {
 		o.Inspector = s.memory
 		return
 	}
-	o.Inspector, o.Local, o.Shares = s.redis, s.redis.Fallback, s.redis.Fallback
+	o.Inspector, o.Local, o.FallbackQuotas = s.redis, s.redis.Fallback, s.redis.Fallback
 }
 
 // fill writes what a glance at the store shows into a state.

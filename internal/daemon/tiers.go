@@ -153,7 +153,7 @@ func (d directory) Look(k tier.Key) tier.Inspection {
 		return tier.Inspection{}
 	}
 	a, _ := t.Resolve(context.Background(), k, tier.NoWait) // a directory always answers
-	return tier.Inspection{Held: true, Fresh: true, Subject: a.Subject}
+	return tier.Inspection{Cached: true, Fresh: true, Subject: a.Subject}
 }
 
 // Lookup implements admin.Tiers.

@@ -224,7 +224,7 @@ func testTLSWithoutClientCertificates(t *testing.T, s settings.Settings) {
 func TestServerTLSThatChanges(t *testing.T) { onEachTransport(t, testServerTLSThatChanges) }
 
 func testServerTLSThatChanges(t *testing.T, s settings.Settings) {
-	const changed, broken = "a file for connections has changed and counts for new ones", "a file for connections cannot be read; what it held before stays in use; correct the file"
+	const changed, broken = "a file for connections has changed and counts for new ones", "a file for connections cannot be read; its old content stays in use; correct the file"
 	a := servers.NewAuthority(t)
 	secure(&s, a)
 	r := start(t, s)

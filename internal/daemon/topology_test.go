@@ -354,7 +354,7 @@ func TestPasswordThatChanges(t *testing.T) {
 	write(t, s.Store.Redis.PasswordFile, "") // as if it were removed
 	do("CLIENT", "KILL", "USER", "rls")
 	o.takes("k", 5)
-	warned := o.logs.FilterMessage("a file for connections cannot be read; what it held before stays in use; correct the file")
+	warned := o.logs.FilterMessage("a file for connections cannot be read; its old content stays in use; correct the file")
 	if warned.Len() != 1 || warned.All()[0].ContextMap()["setting"] != "store.redis.password_file" {
 		t.Errorf("warnings: %v, want one", warned.All())
 	}

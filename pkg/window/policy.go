@@ -27,7 +27,7 @@ const (
 	// No period admits more than the limit.
 	Calendar
 	// SlidingCounter estimates a sliding window from two fixed windows: the hits of
-	// the current one, and those of the previous one times the share of it that the sliding
+	// the current one, and those of the previous one times the fraction of it that the sliding
 	// window still covers.
 	SlidingCounter
 	// InFlight counts what streams hold now. [Releaser.End] gives it back.
@@ -83,13 +83,13 @@ var ErrPeriod = errors.New("window: the store's clock is outside the given perio
 // A Releaser ends streams. Every store implements it. Implementations are safe
 // for concurrent use.
 type Releaser interface {
-	// End gives back all that a stream holds in logs of [InFlight], and reports whether it
-	// held something. Later checks of the stream are denied for so long, because a check may
+	// End gives back all holds of a stream in logs of [InFlight], and reports whether there
+	// was one. Later checks of the stream are denied for so long, because a check may
 	// arrive after the end of its stream; a deny of zero or less denies none. While they are
 	// denied, a second End of the stream changes nothing. An End of the stream zero is an
 	// error that wraps [ErrBadCheck]. End blocks no longer than ctx allows. After an error it
 	// may be called again: it may have given back all, some or nothing.
-	End(ctx context.Context, stream StreamID, deny time.Duration) (held bool, err error)
+	End(ctx context.Context, stream StreamID, deny time.Duration) (released bool, err error)
 }
 
 // validPolicy reports what is wrong with the policy of l and what belongs to it, or nil.

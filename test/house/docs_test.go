@@ -369,6 +369,7 @@ var dictionary = map[string]string{
 	"foreign":  "corrupt",
 	"hear":     "receive",
 	"hears":    "receives",
+	"held":     "released, cached, locked",
 	"keeper":   "inspector",
 	"keepers":  "inspectors",
 	"keeping":  "bulk call",

@@ -3,5 +3,5 @@
 // each panel must return data, and each alert must fire in a real fault and end after it.
 //
 // The tests need Debian's prometheus, which has promtool, and Envoy, Redis and PostgreSQL. There is no
-// Grafana: the dashboards are held to its schema by hand.
+// Grafana: the dashboards keep its schema by hand.
 package monitoring

@@ -125,7 +125,7 @@ func itemError[T any](item *T, text []byte, problem string) error {
 func (s *Settings) NewSecrets(secret Secret) *tier.Secrets {
 	secrets := tier.NewSecrets(s.Secrets.Entries, secret.Reveal())
 	if slices.ContainsFunc(s.Authz.Credentials, func(c Credential) bool { return c.Kind == CredentialBasic }) {
-		secrets.BasicHoldsKey()
+		secrets.BasicHasKey()
 	}
 	return secrets
 }

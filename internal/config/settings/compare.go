@@ -13,7 +13,7 @@ import (
 func (l *settingsLoader) compare() {
 	s := &l.settings.Compare
 	if s.Address == "" {
-		if s.Share != 1 {
+		if s.Fraction != 1 {
 			l.problem("compare.share", "nothing is compared: compare.address is not set")
 		}
 		return
@@ -28,7 +28,7 @@ func (l *settingsLoader) compare() {
 	case slices.ContainsFunc(l.settings.GRPC.Address, func(a Address) bool { return isListener(a, host, port) }):
 		l.problem("compare.address", "%s is an address of grpc.address: rls would charge each compared request twice", strict.Quote(s.Address))
 	}
-	if s.Share == 0 {
+	if s.Fraction == 0 {
 		l.problem("compare.share", "0%% compares nothing: set a larger percentage, or remove compare.address")
 	}
 }

@@ -43,7 +43,7 @@ type DropIn struct {
 	// LocalCache counts denials that rls repeats from memory as over_limit_with_local_cache,
 	// besides over_limit.
 	LocalCache bool
-	// NearLimit is the share of a limit from which requests count as near_limit.
+	// NearLimit is the fraction of a limit from which requests count as near_limit.
 	NearLimit float64
 	// Tags are tags of every metric for statsd, and labels for Prometheus.
 	Tags    map[string]string

@@ -178,9 +178,9 @@ type Log struct {
 
 // Compare sends calls to another rate-limit service too, and reports different answers.
 type Compare struct {
-	Address string    `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
-	Share   Ratio     `yaml:"share" doc:"the percentage of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
-	TLS     ClientTLS `yaml:"-"`
+	Address  string    `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
+	Fraction Ratio     `yaml:"share" doc:"the percentage of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
+	TLS      ClientTLS `yaml:"-"`
 }
 
 // Default returns the settings without a file and without variables: memory store and
@@ -212,7 +212,7 @@ func Default() Settings {
 		Authz:   defaultAuthz(),
 		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
 		Log:     Log{Level: "info", Format: "json"},
-		Compare: Compare{Share: 1},
+		Compare: Compare{Fraction: 1},
 		Insight: Insight{LoggedPerSecond: 1},
 		DropIn: DropIn{
 			Files: files.Which{IgnoreDotFiles: true}, NearLimit: 0.8,

@@ -50,7 +50,7 @@ func (r *Reread[T]) Get() T {
 	value, err := r.read()
 	if err != nil {
 		if !r.broken {
-			r.log.Warn("a file for connections cannot be read; what it held before stays in use; correct the file",
+			r.log.Warn("a file for connections cannot be read; its old content stays in use; correct the file",
 				zap.String("setting", r.setting), zap.Error(err))
 		}
 		r.broken = true

@@ -288,7 +288,7 @@ func (c *Call) markUndecided(cause error) (some bool) {
 }
 
 // ending reports whether the request says that its stream has ended. Such a request charges
-// only if the stream held something.
+// only if the stream had a hold.
 func (c *Call) ending() bool { return c.req.Ending != "" && c.req.Stream != 0 && c.req.EndsStream() }
 
 // endStream gives back what the stream of the request holds. settles is true if the rest of

@@ -56,7 +56,7 @@ type Options struct {
 	// DenyUnresolved denies a request if Subjects cannot answer for its key. Otherwise
 	// the limits of unknown keys apply.
 	DenyUnresolved bool
-	// NearLimit is the share of a limit, from 0 to 1, above which hits are near it.
+	// NearLimit is the fraction of a limit, from 0 to 1, above which hits are near it.
 	NearLimit float32
 	// Hits counts in hits what Meters counts in requests. Nil disables it.
 	Hits HitMeters

@@ -127,7 +127,7 @@ func (c *Call) countShadowed() {
 }
 
 // hitsOf returns what the request did to the limit. allowed is that of the request, and near
-// the share of a limit above which hits are near it.
+// the fraction of a limit above which hits are near it.
 //
 // What was used before is known from what remains. The decision reports that after the charge,
 // if there was one.

@@ -6,7 +6,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/identity"
 )
 
-// setJitter sets by how much clients are asked to wait longer than they must: by the rule's share
+// setJitter sets by how much clients are asked to wait longer than they must: by the rule's fraction
 // of the wait, times a hash of the caller and the window. Without a known caller it is that of all
 // logs of the request. So one caller always gets the same wait, from every instance.
 func (c *Call) setJitter() {

@@ -26,8 +26,8 @@ func (c *Call) record() {
 	}
 }
 
-// near reports whether an allowed request used the limit above a share of it.
-func near(s *LimitStatus, share float32) bool {
+// near reports whether an allowed request used the limit above a fraction of it.
+func near(s *LimitStatus, fraction float32) bool {
 	used := s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits)
-	return s.Limit.Hits != window.MaxHits && s.Cost > 0 && used > uint64(float32(s.Limit.Hits)*share)
+	return s.Limit.Hits != window.MaxHits && s.Cost > 0 && used > uint64(float32(s.Limit.Hits)*fraction)
 }

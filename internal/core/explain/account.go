@@ -293,7 +293,7 @@ func (p *Account) NoLog(i int) []AccountLimit {
 	limits := p.limits(p.probe(rule, n))
 	for i := range limits {
 		l := &limits[i]
-		// A part of the logs is observed if the share is a fraction.
+		// A part of the logs is observed if Observe is a fraction.
 		if !m.holder {
 			l.Observed = p.rules.ObservesAll() || rule.TermsOf(l.Tier).Observe >= 1
 		}

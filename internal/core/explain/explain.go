@@ -131,7 +131,7 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRe
 	e.addf("    while the store cannot decide: %s", s.Rule.StoreError())
 	switch d := &s.Decision; {
 	case !d.Allowed && !d.Never && s.Limit.Policy == window.InFlight:
-		e.addf("    cost  %d, has no room until a request that is held ends", s.Cost)
+		e.addf("    cost  %d, has no room until an active request ends", s.Cost)
 	case d.Never:
 		e.addf("    cost  %d, more than the limit: it is denied however long the caller waits", s.Cost)
 	case d.Allowed:
@@ -142,8 +142,8 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRe
 	if s.Cost == 0 && s.Rule.ChargeUnsaid() && s.Mode != window.Refund {
 		e.addf("    a cost of 0 asks and charges nothing; if usage is reported after the response, the rule needs charge: always")
 	}
-	if share := s.Rule.Answer.RetryJitter; share > 0 && s.MayDeny() {
-		e.addf("    retry_jitter %.4g%%: a caller who must wait is asked to wait longer by up to this share, and this caller by %.2g%%", 100*share, 100*s.Jitter)
+	if jitter := s.Rule.Answer.RetryJitter; jitter > 0 && s.MayDeny() {
+		e.addf("    retry_jitter %.4g%%: a caller who must wait is asked to wait longer by up to this percentage, and this caller by %.2g%%", 100*jitter, 100*s.Jitter)
 	}
 }
 

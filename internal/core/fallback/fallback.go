@@ -410,12 +410,12 @@ func (s *Store) askLater(ctx context.Context, c *window.Check, q *quota) (window
 
 // End implements [window.Releaser] for the active requests that this process knows: those that it has
 // admitted, and those that Learn has noted.
-func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
-	held, err = s.store.End(ctx, stream, deny)
+func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (released bool, err error) {
+	released, err = s.store.End(ctx, stream, deny)
 	if err != nil {
-		return held, fmt.Errorf("fallback: %w", err)
+		return released, fmt.Errorf("fallback: %w", err)
 	}
-	return held, nil
+	return released, nil
 }
 
 // learnActive notes an active request that the shared store has admitted. So if an outage begins,

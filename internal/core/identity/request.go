@@ -56,8 +56,8 @@ type Descriptor struct {
 	// allowed.
 	Refund bool
 	// Ends says that the stream of the request has ended. If the request has an Ending, no rule
-	// matches the descriptor, and the other descriptors are charged only if the stream held
-	// something.
+	// matches the descriptor, and the other descriptors are charged only if the stream had a
+	// hold.
 	Ends bool
 }
 

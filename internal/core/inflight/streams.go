@@ -57,7 +57,7 @@ func NewStreamID(id string) window.StreamID {
 // says it. docs/advanced.md has them too.
 const (
 	MisuseNoStream         = "a request came to an in_flight rule without the id of its stream, so it keeps its slot for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"
-	MisuseNegative         = "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never held: end streams with the descriptor slidegate=end"
+	MisuseNegative         = "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never took: end streams with the descriptor slidegate=end"
 	MisuseChargeAtEnd      = "an in_flight rule was charged by a call of apply_on_stream_done, which was ignored: end streams with the descriptor slidegate=end"
 	MisuseEndAtRequest     = "the descriptor slidegate=end came without x-rls-end and was ignored: set apply_on_stream_done, and send x-rls-end in initial_metadata"
 	MisuseEndWithoutStream = "the descriptor slidegate=end came without the id of its stream and was ignored: send x-slidegate-stream in initial_metadata of the filter that ends streams"
@@ -68,16 +68,16 @@ type EndResult uint8
 
 // The results of the ends of streams.
 const (
-	// EndReleased: the stream held something, which was given back.
+	// EndReleased: the slots of the stream were given back.
 	EndReleased EndResult = iota
-	// EndHeldNothing: the stream held nothing.
-	EndHeldNothing
+	// EndNothing: the stream had no slot.
+	EndNothing
 	// EndFailed: the store could not decide. What the stream holds ends with its hold time.
 	EndFailed
 )
 
 // EndResults has the metric label of each EndResult.
-var EndResults = [...]string{EndReleased: "released", EndHeldNothing: "held_nothing", EndFailed: "failed"}
+var EndResults = [...]string{EndReleased: "released", EndNothing: "held_nothing", EndFailed: "failed"}
 
 // A NoEndError says that a limit of requests in flight applies, but that the adapter
 // never hears of the ends of streams. Nothing was charged.
@@ -104,22 +104,22 @@ func (r Releases) Release(ctx context.Context, req *identity.Request) (EndResult
 	if req.Ending == endedByLimit || req.Ending == EndedInOrder {
 		deny = 0
 	}
-	held := false
+	released := false
 	if r.Local != nil {
-		held, _ = r.Local.End(ctx, req.Stream, deny) // it does not fail without a store behind it
+		released, _ = r.Local.End(ctx, req.Stream, deny) // it does not fail without a store behind it
 	}
 	if r.Store == nil && r.Local == nil {
-		return EndHeldNothing, errNoEnds
+		return EndNothing, errNoEnds
 	}
 	if r.Store != nil {
 		shared, err := r.Store.End(ctx, req.Stream, deny)
-		if err != nil && !held {
+		if err != nil && !released {
 			return EndFailed, err
 		}
-		held = held || shared
+		released = released || shared
 	}
-	if !held {
-		return EndHeldNothing, nil
+	if !released {
+		return EndNothing, nil
 	}
 	return EndReleased, nil
 }

@@ -13,14 +13,14 @@ const (
 	MaxWaiting = 128
 	// maxWakes is how often a waiting request asks the store because a stream has ended.
 	maxWakes = 3
-	// deadlineShare is the part of the time until the deadline that a request may wait.
-	deadlineShare = 4
+	// deadlinePart divides the time until the deadline: a request waits one part of it at most.
+	deadlinePart = 4
 )
 
 // Waiters are the requests that wait because a limit of requests in flight was full. The zero
 // value is ready to use. It is safe for concurrent use.
 type Waiters struct {
-	// ends is how many streams have ended that held something.
+	// ends is how many streams with a hold have ended.
 	ends    atomic.Uint64
 	waiting atomic.Int64 // requests
 
@@ -28,7 +28,7 @@ type Waiters struct {
 	next chan struct{} // closed when the next stream ends; nil: no request waits for that
 }
 
-// Ends returns how many streams have ended that held something, for [Waiters.Await].
+// Ends returns how many streams with a hold have ended, for [Waiters.Await].
 func (w *Waiters) Ends() uint64 { return w.ends.Load() }
 
 // Waiting returns how many requests wait.
@@ -44,8 +44,8 @@ func (w *Waiters) freed() <-chan struct{} {
 	return w.next
 }
 
-// Ended wakes the waiting requests, because a stream has ended that held something. It is not
-// known in which logs, so it wakes all.
+// Ended wakes the waiting requests, because a stream with a hold has ended. It is not known in
+// which logs the hold was, so it wakes all.
 func (w *Waiters) Ended() {
 	w.ends.Add(1)
 	w.mu.Lock()
@@ -61,7 +61,7 @@ func (w *Waiters) Ended() {
 // the store, and reports whether the limit is still full.
 func (w *Waiters) Await(ctx context.Context, patience time.Duration, before uint64, again func() (full bool, err error)) error {
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(deadline)/deadlineShare)
+		patience = min(patience, time.Until(deadline)/deadlinePart)
 	}
 	defer w.waiting.Add(-1)
 	if w.waiting.Add(1) > MaxWaiting || patience <= 0 {

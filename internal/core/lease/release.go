@@ -44,16 +44,16 @@ type release struct {
 // End implements [window.Releaser]. If the shared store fails, End returns its error, and Store sends
 // the end again later: for ten minutes at most, and 65,536 ends at most. Without that, its active
 // requests end by themselves.
-func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
+func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (released bool, err error) {
 	releaser, ok := s.store.(window.Releaser)
 	if !ok {
 		return false, errNoRelease
 	}
-	held, err = releaser.End(ctx, stream, deny)
+	released, err = releaser.End(ctx, stream, deny)
 	if err != nil && !errors.Is(err, window.ErrBadCheck) {
 		s.releaseLater(releaser, stream, release{deny, s.clock() + releaseAge})
 	}
-	return held, err
+	return released, err
 }
 
 // releaseLater makes the Store send the end of a stream again later.

@@ -76,8 +76,8 @@ func TestEndsAreDelivered(t *testing.T) {
 	if d := admit(t, s, flying(200, most)); !d.Allowed || d.Remaining != most-1 {
 		t.Fatalf("after the ends: got %+v, want %d remaining", d, most-1)
 	}
-	if held, err := s.End(t.Context(), 0, time.Second); held || !errors.Is(err, window.ErrBadCheck) {
-		t.Fatalf("an end of no stream: held %v, error %v", held, err)
+	if released, err := s.End(t.Context(), 0, time.Second); released || !errors.Is(err, window.ErrBadCheck) {
+		t.Fatalf("an end of no stream: released %v, error %v", released, err)
 	}
 	shared.gone.Store(true)
 	if _, err := s.End(t.Context(), 1, time.Second); !errors.Is(err, errAway) { // Close does not wait for it

@@ -83,7 +83,7 @@ type Cache struct {
 	records records
 	changes changeNumbers
 
-	mu      sync.Mutex // not held during a question or while a log line is written
+	mu      sync.Mutex // not locked during a question or while a log line is written
 	closed  bool
 	flights map[sum]*flight
 	queue   queue
@@ -99,7 +99,9 @@ type Cache struct {
 
 // records are what a cache holds. There are two caches, so that a flood of unknown keys evicts
 // unknown keys only.
-type records struct{ known, unknown *otter.Cache[sum, *held] }
+type records struct {
+	known, unknown *otter.Cache[sum, *cacheRecord]
+}
 
 // health says whether the source is asked.
 type health struct {
@@ -160,8 +162,8 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-func newRecords(most int) (*otter.Cache[sum, *held], error) {
-	return otter.New(&otter.Options[sum, *held]{
+func newRecords(most int) (*otter.Cache[sum, *cacheRecord], error) {
+	return otter.New(&otter.Options[sum, *cacheRecord]{
 		MaximumSize: most,
 		// Its maintenance is short. In a goroutine it could run after Close.
 		Executor: func(f func()) { f() },
@@ -196,12 +198,12 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) (a Answe
 		return c.withoutSource(h), true
 	}
 	c.count.asked.Add(1)
-	return f.held.answer(), true
+	return f.record.answer(), true
 }
 
 // fromMemory answers by the record h, which may be nil. It reports false if the source
 // must be asked first.
-func (c *Cache) fromMemory(k Key, s *sum, h *held, now time.Duration) (a Answer, ok bool) {
+func (c *Cache) fromMemory(k Key, s *sum, h *cacheRecord, now time.Duration) (a Answer, ok bool) {
 	switch {
 	case h == nil:
 	case c.fresh(h, s, now):
@@ -214,7 +216,7 @@ func (c *Cache) fromMemory(k Key, s *sum, h *held, now time.Duration) (a Answer,
 		}
 		c.count.hits.Add(1)
 		return h.answer(), true
-	case c.onHold(h, s, now):
+	case c.paused(h, s, now):
 		return c.withoutSource(h), true
 	}
 	if c.lacksKey(k) {
@@ -228,7 +230,7 @@ func (c *Cache) fromMemory(k Key, s *sum, h *held, now time.Duration) (a Answer,
 func (c *Cache) lacksKey(k Key) bool { return c.opts.PlainKeys && k.Digest != "" && k.Plain == "" }
 
 // withoutSource answers while the source does not, by the record h, which may be nil.
-func (c *Cache) withoutSource(h *held) Answer {
+func (c *Cache) withoutSource(h *cacheRecord) Answer {
 	if h != nil {
 		if now := c.now(); now < h.until+c.opts.Stale {
 			c.count.stale.Add(1)
@@ -242,8 +244,8 @@ func (c *Cache) withoutSource(h *held) Answer {
 }
 
 // refresh asks the source for a record that is still valid, unless mu is busy.
-func (c *Cache) refresh(k Key, s *sum, h *held, now time.Duration) {
-	if c.lacksKey(k) || c.onHold(h, s, now) || !c.mu.TryLock() {
+func (c *Cache) refresh(k Key, s *sum, h *cacheRecord, now time.Duration) {
+	if c.lacksKey(k) || c.paused(h, s, now) || !c.mu.TryLock() {
 		return
 	}
 	defer c.mu.Unlock()
@@ -264,9 +266,9 @@ func (c *Cache) Known() iter.Seq[*Subject] {
 
 // An Inspection is what a cache holds for a key.
 type Inspection struct {
-	// Held: there is a record that is an answer, at least while the source does not
+	// Cached: there is a record that is an answer, at least while the source does not
 	// answer. Otherwise all fields are zero.
-	Held bool
+	Cached bool
 	// Subject is nil if the key is unknown.
 	Subject *Subject
 	// Age is the time since the question that returned the record.
@@ -284,12 +286,12 @@ func (c *Cache) Look(k Key) Inspection {
 	return c.inspect(c.peek(&s), &s)
 }
 
-func (c *Cache) inspect(h *held, s *sum) Inspection {
+func (c *Cache) inspect(h *cacheRecord, s *sum) Inspection {
 	now := c.now()
 	if h == nil || now >= h.until+c.opts.Stale {
 		return Inspection{}
 	}
-	return Inspection{Held: true, Subject: h.answer().Subject, Age: now - h.asked, Fresh: c.fresh(h, s, now)}
+	return Inspection{Cached: true, Subject: h.answer().Subject, Age: now - h.asked, Fresh: c.fresh(h, s, now)}
 }
 
 // Lookup asks the source for a key even if the cache holds a record. It waits until the
@@ -314,8 +316,8 @@ func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 	if f.err != nil {
 		return c.Look(k), f.err
 	}
-	h := f.held // an answer, even if the source allows to keep no record
-	return Inspection{Held: true, Subject: h.answer().Subject, Age: c.now() - h.asked, Fresh: c.fresh(h, &s, c.now())}, nil
+	h := f.record // an answer, even if the source allows to keep no record
+	return Inspection{Cached: true, Subject: h.answer().Subject, Age: c.now() - h.asked, Fresh: c.fresh(h, &s, c.now())}, nil
 }
 
 // Close ends the questions that are under way and closes the source. Resolve still

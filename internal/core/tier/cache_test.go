@@ -363,7 +363,7 @@ func TestCacheLook(t *testing.T) {
 		look := func(want Inspection) {
 			t.Helper()
 			got := l.Look(key("a"))
-			if (got.Subject == nil) != (want.Subject == nil) || got.Held != want.Held || got.Fresh != want.Fresh || got.Age != want.Age {
+			if (got.Subject == nil) != (want.Subject == nil) || got.Cached != want.Cached || got.Fresh != want.Fresh || got.Age != want.Age {
 				t.Errorf("Look = %+v, want %+v", got, want)
 			}
 		}
@@ -371,14 +371,14 @@ func TestCacheLook(t *testing.T) {
 		look(Inspection{})
 		l.is(t, key("a"), "free", "")
 		time.Sleep(time.Second)
-		look(Inspection{Held: true, Fresh: true, Subject: some, Age: time.Second})
+		look(Inspection{Cached: true, Fresh: true, Subject: some, Age: time.Second})
 		got, err := l.Lookup(t.Context(), key("a"))
 		if err != nil || got.Age != 0 || got.Subject.ID != "acme" {
 			t.Errorf("Lookup = %+v, %v, want it anew", got, err)
 		}
-		look(Inspection{Held: true, Fresh: true, Subject: some})
+		look(Inspection{Cached: true, Fresh: true, Subject: some})
 		time.Sleep(70 * time.Second)
-		look(Inspection{Held: true, Subject: some, Age: 70 * time.Second})
+		look(Inspection{Cached: true, Subject: some, Age: 70 * time.Second})
 		f.do(func() { f.err = errDown })
 		got, err = l.Lookup(t.Context(), key("a"))
 		if !errors.Is(err, errDown) || got.Age != 70*time.Second {
@@ -450,7 +450,7 @@ func TestCacheJustAnswered(t *testing.T) {
 		seen := l.peek(&s)
 		l.is(t, key("a"), "free", "")
 		q, err := l.ask(key("a"), &s, seen, first)
-		if err != nil || !q.wait(t.Context(), 0) || q.held.subject.ID != "acme" {
+		if err != nil || !q.wait(t.Context(), 0) || q.record.subject.ID != "acme" {
 			t.Errorf("ask = %+v, %v, want what is held", q, err)
 		}
 		l.asks(t, f, 1)
@@ -634,7 +634,7 @@ func TestCacheLookupOfWhatMayNotBeKept(t *testing.T) {
 		f.do(func() { f.records[digest("a")].MaxAge = -time.Second })
 		l := cache(t, f, func(o *CacheOptions) { o.Stale = 0 })
 		i, err := l.Lookup(t.Context(), key("a"))
-		if err != nil || !i.Held || i.Subject == nil || i.Subject.ID != "acme" || i.Fresh {
+		if err != nil || !i.Cached || i.Subject == nil || i.Subject.ID != "acme" || i.Fresh {
 			t.Errorf("%+v, %v, want acme, which is not kept", i, err)
 		}
 	})

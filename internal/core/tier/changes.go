@@ -55,7 +55,7 @@ func (c *Cache) Invalidate(ch Change) {
 
 // required returns the number of the last change that concerns the record h. If h is nil,
 // it concerns an unknown key.
-func (c *Cache) required(h *held, s *sum) uint64 {
+func (c *Cache) required(h *cacheRecord, s *sum) uint64 {
 	n := max(c.changes.everything.Load(), c.ofKey(s).Load())
 	if h == nil || !h.known() {
 		return max(n, c.changes.anyID.Load())
@@ -64,14 +64,14 @@ func (c *Cache) required(h *held, s *sum) uint64 {
 }
 
 // fresh reports whether a record is valid, so that it needs no question.
-func (c *Cache) fresh(h *held, s *sum, now time.Duration) bool {
+func (c *Cache) fresh(h *cacheRecord, s *sum, now time.Duration) bool {
 	return now < h.until && (h.change == c.changes.last.Load() || h.change >= c.required(h, s))
 }
 
-// onHold reports whether the source is not asked, because it has answered with a
+// paused reports whether the source is not asked, because it has answered with a
 // malformed record.
-func (c *Cache) onHold(h *held, s *sum, now time.Duration) bool {
-	return h.hold != nil && now < h.hold.until && h.hold.change >= c.required(h, s)
+func (c *Cache) paused(h *cacheRecord, s *sum, now time.Duration) bool {
+	return h.pause != nil && now < h.pause.until && h.pause.change >= c.required(h, s)
 }
 
 // Run watches the source for changes until ctx ends. Each time that watching begins, all

@@ -15,7 +15,7 @@ func basic(pair string) string { return "Basic " + base64.StdEncoding.EncodeToSt
 // TestOneCredentialHasOneKey spells credentials in all ways.
 func TestOneCredentialHasOneKey(t *testing.T) {
 	passwords := NewSecrets(nil, nil)
-	passwords.BasicHoldsKey()
+	passwords.BasicHasKey()
 	for _, tt := range []struct {
 		want   string
 		values []string
@@ -65,7 +65,7 @@ func TestOneCredentialHasOneKey(t *testing.T) {
 }
 
 // TestPasswordsAreNoKeys proves that users with the same password have different keys,
-// unless BasicHoldsKey was called.
+// unless BasicHasKey was called.
 func TestPasswordsAreNoKeys(t *testing.T) {
 	s := NewSecrets(nil, nil)
 	alice := s.Key(basic("alice:password"))
@@ -114,7 +114,7 @@ func FuzzKey(f *testing.F) {
 		f.Add(value)
 	}
 	plain, passwords := NewSecrets(nil, nil), NewSecrets(nil, nil)
-	passwords.BasicHoldsKey()
+	passwords.BasicHasKey()
 	f.Fuzz(func(t *testing.T, value string) {
 		for _, s := range []*Secrets{plain, passwords} {
 			key := s.Key(value)

@@ -24,11 +24,11 @@ var (
 type flight struct {
 	key   Key
 	sum   sum
-	class class // mu is held
+	class class // guarded by Cache.mu
 
 	change uint64        // the number of the last change before the question
 	done   chan struct{} // closed once the rest is set
-	held   *held         // nil if there is an err
+	record *cacheRecord  // nil if there is an err
 	err    error
 }
 
@@ -55,14 +55,14 @@ func (f *flight) wait(ctx context.Context, wait time.Duration) bool {
 
 // ask asks the source for a key, or returns the flight for it that has not ended. seen is
 // the record that the caller cannot use, or nil. The look-up waits at least in class want.
-func (c *Cache) ask(k Key, s *sum, seen *held, want class) (*flight, error) {
+func (c *Cache) ask(k Key, s *sum, seen *cacheRecord, want class) (*flight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.askLocked(k, s, seen, want)
 }
 
-// askLocked is ask with mu held.
-func (c *Cache) askLocked(k Key, s *sum, seen *held, want class) (*flight, error) {
+// askLocked is ask; the caller has locked mu.
+func (c *Cache) askLocked(k Key, s *sum, seen *cacheRecord, want class) (*flight, error) {
 	now, last := c.now(), c.peek(s)
 	if want != ahead && last != nil && last.known() {
 		want = expired
@@ -80,7 +80,7 @@ func (c *Cache) askLocked(k Key, s *sum, seen *held, want class) (*flight, error
 	f := &flight{key: k, sum: *s, class: want, done: make(chan struct{})}
 	switch {
 	case last != nil && last != seen && c.fresh(last, s, now):
-		f.held = last // another question has just ended
+		f.record = last // another question has just ended
 		close(f.done)
 		return f, nil
 	case c.closed:
@@ -98,7 +98,7 @@ func (c *Cache) askLocked(k Key, s *sum, seen *held, want class) (*flight, error
 	return f, nil
 }
 
-// drop ends a flight that has lost its turn. f may be nil. mu is held.
+// drop ends a flight that has lost its turn. f may be nil. The caller has locked mu.
 func (c *Cache) drop(f *flight) {
 	if f != nil {
 		c.count.limited.Add(1)
@@ -112,7 +112,7 @@ func (c *Cache) refused() error {
 	return fmt.Errorf("the source is not asked, because it has failed: %w", *c.health.cause.Load())
 }
 
-// begin begins questions for the flights that wait, while there are slots. mu is held.
+// begin begins questions for the flights that wait, while there are slots. The caller has locked mu.
 func (c *Cache) begin() {
 	for {
 		batch, known := c.queue.take(c.batch)
@@ -148,7 +148,7 @@ func (c *Cache) question(batch []*flight, known bool, done func(error)) {
 	if c.opts.SourceSeconds != nil {
 		c.opts.SourceSeconds((c.now() - asked).Seconds())
 	}
-	records := make([]*held, len(batch))
+	records := make([]*cacheRecord, len(batch))
 	for i, f := range batch {
 		r := &results[i]
 		if records[i], r.Err = f.read(r, asked, c); r.Err != nil {
@@ -173,8 +173,8 @@ func (c *Cache) question(batch []*flight, known bool, done func(error)) {
 	c.begin()
 }
 
-// read makes the record to hold from the answer of the source.
-func (f *flight) read(r *Result, asked time.Duration, c *Cache) (*held, error) {
+// read makes the record of the cache from the answer of the source.
+func (f *flight) read(r *Result, asked time.Duration, c *Cache) (*cacheRecord, error) {
 	switch {
 	case r.Err != nil:
 		return nil, r.Err
@@ -183,7 +183,7 @@ func (f *flight) read(r *Result, asked time.Duration, c *Cache) (*held, error) {
 	case r.Record.Subject != nil && r.Record.Subject.ID == "":
 		return nil, fmt.Errorf("%w: the subject has no id", ErrBadRecord)
 	}
-	h := &held{asked: asked, change: f.change}
+	h := &cacheRecord{asked: asked, change: f.change}
 	ttl := c.opts.UnknownTTL
 	if s := r.Record.Subject; s != nil {
 		ttl = c.opts.TTL
@@ -223,7 +223,7 @@ func (c *Cache) lookup(ctx context.Context, batch []*flight) (results []Result) 
 }
 
 // answered counts an answer of the source.
-func (c *Cache) answered(h *held) {
+func (c *Cache) answered(h *cacheRecord) {
 	if !h.known() {
 		c.count.unknown.Add(1)
 		return
@@ -291,8 +291,8 @@ func (c *Cache) complain(err error) {
 }
 
 // settle ends a flight with its result. The cache keeps the record unless it holds one from
-// after a later change. mu is held.
-func (c *Cache) settle(f *flight, h *held, err error) {
+// after a later change. The caller has locked mu.
+func (c *Cache) settle(f *flight, h *cacheRecord, err error) {
 	now := c.peek(&f.sum)
 	switch {
 	case now != nil && now.change > f.change:
@@ -300,30 +300,30 @@ func (c *Cache) settle(f *flight, h *held, err error) {
 		h.subject.Tier = unique.Make(h.subject.Tier).Value() // records of one time share its memory
 		c.put(&f.sum, h)
 	case errors.Is(err, ErrBadRecord):
-		c.put(&f.sum, c.hold(now, f, &f.sum))
+		c.put(&f.sum, c.withPause(now, f, &f.sum))
 	}
 	c.end(f, h, err)
 }
 
-// end ends a flight. Its requests get h or err. mu is held.
-func (c *Cache) end(f *flight, h *held, err error) {
+// end ends a flight. Its requests get h or err. The caller has locked mu.
+func (c *Cache) end(f *flight, h *cacheRecord, err error) {
 	if c.flights[f.sum] == f {
 		delete(c.flights, f.sum)
 	}
 	f.key = Key{} // it may have an API key
-	f.held, f.err = h, err
+	f.record, f.err = h, err
 	close(f.done)
 }
 
-// hold returns a copy of h, or an expired record if h is nil. The source is not asked for
+// withPause returns a copy of h, or an expired record if h is nil. The source is not asked for
 // its key for UnknownTTL.
-func (c *Cache) hold(h *held, f *flight, s *sum) *held {
+func (c *Cache) withPause(h *cacheRecord, f *flight, s *sum) *cacheRecord {
 	now := c.now()
-	next := held{until: now - c.opts.Stale, asked: now, change: f.change} // never an answer
+	next := cacheRecord{until: now - c.opts.Stale, asked: now, change: f.change} // never an answer
 	if h != nil {
 		next = *h
 	}
-	next.hold = &hold{until: now + s.lifetime(c.opts.UnknownTTL, 0), change: f.change}
+	next.pause = &pause{until: now + s.lifetime(c.opts.UnknownTTL, 0), change: f.change}
 	return &next
 }
 

@@ -24,8 +24,8 @@ type Secrets struct {
 	current  digester
 	previous *digester // nil: none
 	found    atomic.Uint64
-	// basicHoldsKey: the credential of the scheme Basic contains an API key.
-	basicHoldsKey bool
+	// basicHasKey: the credential of the scheme Basic contains an API key.
+	basicHasKey bool
 }
 
 // digester makes digests under one secret.
@@ -135,13 +135,13 @@ func appendLower(b []byte, text string) []byte {
 	return b
 }
 
-// BasicHoldsKey makes [Secrets.Key] read the credential of the scheme Basic with
+// BasicHasKey makes [Secrets.Key] read the credential of the scheme Basic with
 // [apikey.BasicKey]. Without it the user and the password are the key together. It must be
 // called before s is used.
-func (s *Secrets) BasicHoldsKey() { s.basicHoldsKey = true }
+func (s *Secrets) BasicHasKey() { s.basicHasKey = true }
 
 // Key returns the API key in the value of a field: see [apikey.Key].
-func (s *Secrets) Key(value string) string { return apikey.Key(value, s.basicHoldsKey) }
+func (s *Secrets) Key(value string) string { return apikey.Key(value, s.basicHasKey) }
 
 // Digest returns the digest of the API key that [Secrets.Key] finds in a value: 64
 // hexadecimal digits in lower case.

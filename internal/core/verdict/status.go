@@ -153,7 +153,7 @@ func (s *LimitStatus) RetryAfter() time.Duration {
 }
 
 // Stricter orders limits by how much they constrain the caller: denied before
-// allowed, then the longer wait, then the smaller share that remains. If both are allowed, a
+// allowed, then the longer wait, then the smaller remaining fraction. If both are allowed, a
 // limit in flight is the least strict: the client's own request will have ended by its next one,
 // so what remains says little.
 func (s *LimitStatus) Stricter(than *LimitStatus) bool {

@@ -28,7 +28,7 @@ type Verdict struct {
 	// Decisive is the index in Limits of the limit that headers and metadata describe,
 	// or -1 if nothing limits the request. If limits deny, it is the one with the
 	// longest wait. The wait of quota rules is that of the first with room. If none
-	// denies, it is the limit with the smallest share remaining.
+	// denies, it is the limit with the smallest remaining fraction.
 	Decisive int
 	// Shadowed is the index in Limits of the strictest limit that had no room but
 	// is only observed, or -1.

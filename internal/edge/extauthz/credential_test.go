@@ -216,7 +216,7 @@ func TestRemoval(t *testing.T) {
 // request have the same key. A key in a parameter or cookie is removed.
 func FuzzCredential(f *testing.F) {
 	secrets := tier.NewSecrets(nil, nil)
-	secrets.BasicHoldsKey()
+	secrets.BasicHasKey()
 	f.Add("/?api_key=k", "k", "Bearer k", "key=k; a=b")
 	f.Add("/?api%5Fkey=k&api_key=%41", "a,b", "Basic "+basic("u:p"), "a=b,key=k")
 	f.Add("/?x=1;api_key=k&+api_key=l&api_key[]=m", "", "", "")

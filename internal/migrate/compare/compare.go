@@ -30,15 +30,15 @@ const (
 	maxAnswer = 1 << 20
 )
 
-// Options of a [Comparer]. Address, Share, Timeout, MaxInFlight, Secrets, Meters and Log are
+// Options of a [Comparer]. Address, Fraction, Timeout, MaxInFlight, Secrets, Meters and Log are
 // required.
 type Options struct {
 	// Address is host:port of the other service.
 	Address string
 	// TLS is the configuration of connections. Nil: plain text.
 	TLS *tls.Config
-	// Share is the share of descriptors whose calls are compared, from 0 to 1.
-	Share float64
+	// Fraction is the fraction of descriptors whose calls are compared, from 0 to 1.
+	Fraction float64
 	// Timeout bounds the wait for an answer.
 	Timeout time.Duration
 	// MaxInFlight bounds the calls that wait for an answer.
@@ -105,11 +105,11 @@ func New(o Options) (*Comparer, error) {
 // that are counted as skipped. Further calls of Close return the same error.
 func (c *Comparer) Close() error { return c.close() }
 
-// Compare compares a call that is decided, if the call is in the share. encoded is the request
+// Compare compares a call that is decided, if the call is sampled. encoded is the request
 // as it came, req is the request after the decision, and v is nil if there was no decision.
 // Compare does not block, and keeps no argument.
 func (c *Comparer) Compare(encoded string, req *decide.Request, v *decide.Verdict) {
-	if !inShare(req, c.o.Share) {
+	if !sampled(req, c.o.Fraction) {
 		return
 	}
 	size := int64(len(encoded))

@@ -156,7 +156,7 @@ func open(t testing.TB, address string, edit func(*Options)) (*Comparer, *counts
 	core, logs := observer.New(zapcore.DebugLevel)
 	meters := new(counts)
 	o := Options{
-		Address: address, Share: 1, Timeout: 20 * time.Second, MaxInFlight: 100,
+		Address: address, Fraction: 1, Timeout: 20 * time.Second, MaxInFlight: 100,
 		Secrets: tier.NewSecrets([]string{"api_key"}, nil), Meters: meters, Log: zap.New(core),
 	}
 	if edit != nil {
@@ -459,7 +459,7 @@ func TestShare(t *testing.T) {
 		chosen := 0
 		for i := range n {
 			_, req := call(t, fmt.Sprintf("client-%d", i), 1)
-			if inShare(req, share) {
+			if sampled(req, share) {
 				chosen++
 			}
 		}
@@ -472,10 +472,10 @@ func TestShare(t *testing.T) {
 	for i := range 100 {
 		_, one := call(t, fmt.Sprint(i), 1)
 		_, other := call(t, fmt.Sprint(i), 7)
-		if inShare(one, 0.5) != inShare(other, 0.5) {
+		if sampled(one, 0.5) != sampled(other, 0.5) {
 			t.Errorf("%d: the cost changes the choice", i)
 		}
-		if !inShare(one, 1) || inShare(one, 0) {
+		if !sampled(one, 1) || sampled(one, 0) {
 			t.Errorf("%d: all or none", i)
 		}
 	}

@@ -1,5 +1,5 @@
 // Package compare asks another rate-limit service what this one has decided, and reports where the
-// answers differ. A [Comparer] sends the bytes of a share of the calls to the other service over
+// answers differ. A [Comparer] sends the bytes of a fraction of the calls to the other service over
 // gRPC. It counts pairs of overall codes, and logs a difference with its [Reason]. An operator uses
 // it before a switch from one service to another.
 //
@@ -7,7 +7,7 @@
 //
 //  1. The adapter decides a call and gives it to [Comparer.Compare], with the request as it
 //     came. Compare never blocks.
-//  2. Compare leaves out a call that is not in the share. The share is one of descriptors, not
+//  2. Compare leaves out a call that is not sampled. The fraction is one of descriptors, not
 //     of calls: either all calls with the same domain and descriptors are sent, or none. So the
 //     counters of the other service are complete for the descriptors that it sees. Every
 //     instance chooses the same descriptors.

@@ -116,9 +116,9 @@ func (q *question) limitOf(descriptor int) *limit {
 	return found
 }
 
-// inShare reports whether the calls with the descriptors of a request are compared.
-func inShare(req *decide.Request, share float64) bool {
-	if share >= 1 {
+// sampled reports whether the calls with the descriptors of a request are compared.
+func sampled(req *decide.Request, fraction float64) bool {
+	if fraction >= 1 {
 		return true
 	}
 	var h xxhash.Digest
@@ -127,7 +127,7 @@ func inShare(req *decide.Request, share float64) bool {
 	for i := range req.Descriptors {
 		writeEntries(&h, req.Descriptors[i].Entries)
 	}
-	return float64(h.Sum64()>>11)/(1<<53) < share
+	return float64(h.Sum64()>>11)/(1<<53) < fraction
 }
 
 // hashOf returns the hash of a descriptor in a domain.

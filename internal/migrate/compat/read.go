@@ -219,7 +219,7 @@ type value struct {
 	text   string
 	truth  bool
 	number int64
-	share  float64
+	ratio  float64
 	period time.Duration
 	pairs  [][2]string
 }
@@ -278,8 +278,8 @@ func (v *value) read(given string) error {
 		err = parse(&v.truth, given, "true or false", strconv.ParseBool)
 	case number:
 		err = parse(&v.number, given, "a whole number", func(text string) (int64, error) { return strconv.ParseInt(text, 0, 64) })
-	case share:
-		err = parse(&v.share, given, oneShare, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+	case ratio:
+		err = parse(&v.ratio, given, oneRatio, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
 	case period:
 		err = parse(&v.period, given, "a time such as 10s", time.ParseDuration)
 	case pairs:
@@ -294,8 +294,8 @@ func (v *value) read(given string) error {
 	return err
 }
 
-// oneShare is the form of a share.
-const oneShare = "a number from 0 to 1, such as 0.8"
+// oneRatio is the form of a ratio.
+const oneRatio = "a number from 0 to 1, such as 0.8"
 
 // parse sets a value to what a text says. The error says what was expected.
 func parse[T any](to *T, given, expected string, read func(string) (T, error)) error {

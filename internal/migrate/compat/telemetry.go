@@ -16,7 +16,7 @@ func (r *reader) metrics() {
 		statsd, host, port, protocol, interval = "USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL"
 		prometheus, tags, dog, off             = "USE_PROMETHEUS", "EXTRA_TAGS", "USE_DOG_STATSD", "DISABLE_STATS"
 	)
-	r.share(&r.dropIn.NearLimit, "dropin.near_limit_ratio", "NEAR_LIMIT_RATIO")
+	r.ratio(&r.dropIn.NearLimit, "dropin.near_limit_ratio", "NEAR_LIMIT_RATIO")
 	toStatsd := []string{host, port, protocol, interval}
 	toPrometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_MAPPER_YAML", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
 	if r.truth(off) {
@@ -102,11 +102,11 @@ func (r *reader) tags() {
 	}
 }
 
-// share gives the drop-in the share from 0 to 1 that a variable says.
-func (r *reader) share(to *float64, path, name string) {
-	f := r.by[name].share
+// ratio gives the drop-in the ratio from 0 to 1 that a variable says.
+func (r *reader) ratio(to *float64, path, name string) {
+	f := r.by[name].ratio
 	if !(f >= 0 && f <= 1) {
-		r.refuse(name, "expected %s, got %s", oneShare, strict.Quote(r.text(name)))
+		r.refuse(name, "expected %s, got %s", oneRatio, strict.Quote(r.text(name)))
 		return
 	}
 	drop(r, to, f, path, name)
@@ -140,7 +140,7 @@ func (r *reader) traces() {
 		return
 	}
 	drop(r, &d.Protocol, text, "dropin.traces.protocol", enabled, protocol)
-	r.share(&d.Sampling, "dropin.traces.sampling", rate)
+	r.ratio(&d.Sampling, "dropin.traces.sampling", rate)
 	var attributes []string
 	for _, a := range []struct{ variable, attribute string }{
 		{name, "service.name"}, {namespace, "service.namespace"}, {instance, "service.instance.id"},

@@ -12,7 +12,7 @@ const (
 	text   kind = iota
 	truth       // strconv.ParseBool
 	number      // strconv.ParseInt with base 0
-	share       // strconv.ParseFloat
+	ratio       // strconv.ParseFloat
 	period      // time.ParseDuration
 	pairs       // k:v,k:v
 )
@@ -139,7 +139,7 @@ var redisVariables = []variable{
 	{name: "REDIS_PERSECOND_*", why: "one Redis for all limits"},
 	{name: "EXPIRATION_JITTER_MAX_SECONDS", def: "300", why: "logs expire by themselves"},
 	{name: "LOCAL_CACHE_SIZE_IN_BYTES", kind: number, def: "0", sets: sets("dropin.local_cache"), doc: "`true` above 0. rls always caches denials"},
-	{name: "NEAR_LIMIT_RATIO", kind: share, def: "0.8", sets: sets("dropin.near_limit_ratio")},
+	{name: "NEAR_LIMIT_RATIO", kind: ratio, def: "0.8", sets: sets("dropin.near_limit_ratio")},
 	{name: "CACHE_KEY_PREFIX", sets: sets("store.redis.key_prefix"), doc: "empty: `slidegate:`"},
 	{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", def: "false", why: "a denied request never costs anything"},
 	{name: "MEMCACHE_*", why: "rls does not use memcached"},
@@ -170,7 +170,7 @@ var reportVariables = []variable{
 	{name: "TRACING_SERVICE_NAMESPACE", sets: sets("dropin.traces.attributes"), doc: "`service.namespace`"},
 	{name: "TRACING_SERVICE_INSTANCE_ID", sets: sets("dropin.traces.attributes"), doc: "`service.instance.id`. Empty: the name of the host"},
 	{name: "TRACING_EXPORTER_PROTOCOL", def: "http", sets: sets("dropin.traces.protocol"), doc: "`http` or `grpc`. `OTEL_EXPORTER_OTLP_ENDPOINT` and the like say where spans go"},
-	{name: "TRACING_SAMPLING_RATE", kind: share, def: "1", sets: sets("dropin.traces.sampling"), doc: "of traces that begin here. Spans have other names"},
+	{name: "TRACING_SAMPLING_RATE", kind: ratio, def: "1", sets: sets("dropin.traces.sampling"), doc: "of traces that begin here. Spans have other names"},
 	{name: otelFamily, doc: "with `TRACING_ENABLED`: as OpenTelemetry describes them", why: "TRACING_ENABLED is not true"},
 }
 

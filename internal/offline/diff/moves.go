@@ -61,7 +61,7 @@ func (c *comparison) alike(before, after *rules.Rule) bool {
 	})
 }
 
-// partly reports whether a share of the logs is only observed.
+// partly reports whether a fraction of the logs is only observed.
 func partly(t *rules.Terms) bool { return t.Observe > 0 && t.Observe < 1 }
 
 // enforcedOf returns the limits that can deny.

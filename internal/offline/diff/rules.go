@@ -376,7 +376,7 @@ func (p *limitPart) join(all []explain.AccountLimit) string {
 	return strings.Join(texts, ", ")
 }
 
-// shareOf returns the share of the logs of limits that are only observed. The service may observe all.
+// shareOf returns the fraction of the logs of limits that are only observed. The service may observe all.
 func fractionOf(all []explain.AccountLimit, of *rules.Terms) float64 {
 	if slices.ContainsFunc(all, func(l explain.AccountLimit) bool { return l.Observed }) {
 		return 1
@@ -384,7 +384,7 @@ func fractionOf(all []explain.AccountLimit, of *rules.Terms) float64 {
 	return of.Observe
 }
 
-// observe compares the shares of logs that are only observed.
+// observe compares the fractions of logs that are only observed.
 func observe(before, after float64) (c Change, changed bool) {
 	if before == after {
 		return c, false
@@ -392,7 +392,7 @@ func observe(before, after float64) (c Change, changed bool) {
 	return Change{What: "observe", Old: observedText(before), New: observedText(after), Verdict: rising(cmp.Compare(before, after))}, true
 }
 
-// observedText describes a share of logs that are only observed.
+// observedText describes a fraction of the logs that are only observed.
 func observedText(fraction float64) string {
 	switch fraction {
 	case 0:

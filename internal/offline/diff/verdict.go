@@ -109,7 +109,7 @@ func textOf(all []explain.AccountLimit) string {
 		}
 		text := rules.FormatLimit(l.Limit.Limit)
 		if l.Limit.Policy == window.InFlight {
-			text += ", held for " + rules.FormatWindow(l.Limit.Window)
+			text += ", hold " + rules.FormatWindow(l.Limit.Window)
 		}
 		parts = append(parts, text)
 	}

@@ -118,9 +118,9 @@ func (c Condition) Compares() bool {
 	return c.figure.name == "newly_denied" || c.figure.name == "freed"
 }
 
-// Holds reports whether the condition is true of a report. figure is the number that decided, as
+// Met reports whether the condition is true of a report. figure is the number that decided, as
 // text.
-func (c Condition) Holds(r *Report) (figure string, holds bool) {
+func (c Condition) Met(r *Report) (figure string, met bool) {
 	value, of := c.value(r)
 	figure = strconv.FormatUint(value, 10)
 	n := float64(value)
@@ -132,15 +132,15 @@ func (c Condition) Holds(r *Report) (figure string, holds bool) {
 	}
 	switch c.operator {
 	case ">":
-		holds = n > c.number
+		met = n > c.number
 	case ">=":
-		holds = n >= c.number
+		met = n >= c.number
 	case "<":
-		holds = n < c.number
+		met = n < c.number
 	default:
-		holds = n <= c.number
+		met = n <= c.number
 	}
-	return figure, holds
+	return figure, met
 }
 
 // value returns the figure, and what it is a percentage of.

@@ -148,7 +148,7 @@ func (q Question) ends() bool {
 	return q.AtEnd && slices.ContainsFunc(q.Descriptors, func(one decide.Descriptor) bool { return one.Ends })
 }
 
-// tighter reports whether a smaller share of one limit remains than of another.
+// tighter reports whether a smaller fraction of one limit remains than of another.
 func tighter(a, b *decide.LimitStatus) bool {
 	return a.Decision.Remaining*b.Limit.Hits < b.Decision.Remaining*a.Limit.Hits
 }

@@ -43,5 +43,5 @@
 // requests that the limit applied to: after a denial, Envoy asks no further filter.
 //
 // If all requests have one cost, a larger limit never denies more. So the table has the two limits
-// between which the smallest one is that denies less than a share of the requests.
+// between which the smallest one is that denies less than a fraction of the requests.
 package replay

@@ -573,7 +573,7 @@ func TestCondition(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if figure, got := c.Holds(r); got != want {
+		if figure, got := c.Met(r); got != want {
 			t.Errorf("%s: got %v with %s", text, got, figure)
 		}
 	}

@@ -16,7 +16,7 @@ type Report struct {
 	// Evicted counts the logs that the memory store dropped to keep its bounds, although hits in
 	// them still counted. More requests may have been allowed because of that.
 	Evicted uint64 `json:"evicted,omitempty"`
-	// LogsFraction is the share of the logs that figures about logs are taken from, because there were
+	// LogsFraction is the fraction of the logs that figures about logs are taken from, because there were
 	// too many of them to remember each.
 	LogsFraction float64   `json:"logs_share"`
 	From         time.Time `json:"from"`
@@ -70,7 +70,7 @@ type RuleReport struct {
 	// below 1.
 	Logs       uint64 `json:"logs"`
 	DeniedLogs uint64 `json:"denied_logs"`
-	// Peaks are shares of the limit: the highest use of the logs at these percentiles of them.
+	// Peaks are fractions of the limit: the highest use of the logs at these percentiles of them.
 	Peaks  []Peak  `json:"peaks,omitempty"`
 	WhatIf *WhatIf `json:"what_if,omitempty"`
 }
@@ -118,7 +118,7 @@ type WhatIfRow struct {
 type Smallest struct {
 	Fraction float64 `json:"share"` // 0.001 or 0.01
 	Limit    uint64  `json:"limit"` // the smallest of those tried; 0: none of them does
-	// Above is a limit that denies the share or more, so the smallest limit of all is above it, and
+	// Above is a limit that denies the fraction or more, so the smallest limit of all is above it, and
 	// at most Limit. It is 0 if none is known for certain: the requests have several costs, retries may
 	// be free, or Report.LogsFraction is below 1.
 	Above uint64 `json:"above,omitempty"`

@@ -125,7 +125,7 @@ func (a *api) tierInvalidate(w http.ResponseWriter, r *http.Request, _ url.Value
 
 // record returns the record of an inspection, or nil if there is none.
 func record(i tier.Inspection) *TierRecord {
-	if !i.Held {
+	if !i.Cached {
 		return nil
 	}
 	r := &TierRecord{AgeSeconds: i.Age.Seconds(), Fresh: i.Fresh}

@@ -67,12 +67,12 @@ func TestTierLookup(t *testing.T) {
 	}}
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: &fakeTiers{
 		cached: map[tier.Key]tier.Inspection{
-			{Digest: digest}: {Held: true, Subject: &tier.Subject{ID: "acme", Tier: "free"}, Age: 90 * time.Second},
-			{ID: "zeta"}:     {Held: true, Age: time.Second, Fresh: true},
+			{Digest: digest}: {Cached: true, Subject: &tier.Subject{ID: "acme", Tier: "free"}, Age: 90 * time.Second},
+			{ID: "zeta"}:     {Cached: true, Age: time.Second, Fresh: true},
 		},
 		source: map[tier.Key]tier.Inspection{
-			{Digest: digest}: {Held: true, Subject: acme, Fresh: true},
-			{ID: "gone"}:     {Held: true, Subject: &tier.Subject{ID: "gone", Disabled: true}, Fresh: true},
+			{Digest: digest}: {Cached: true, Subject: acme, Fresh: true},
+			{ID: "gone"}:     {Cached: true, Subject: &tier.Subject{ID: "gone", Disabled: true}, Fresh: true},
 		},
 	}})
 	for _, tt := range []struct {

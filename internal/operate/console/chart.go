@@ -144,32 +144,32 @@ func last(values []float64) float64 {
 
 // usedBar returns the bar of a limit: what is used, of the limit.
 func usedBar(used, limit uint64) template.HTML {
-	share := 1.0
+	fraction := 1.0
 	if limit > 0 {
-		share = math.Min(float64(used)/float64(limit), 1)
+		fraction = math.Min(float64(used)/float64(limit), 1)
 	}
 	class := "bar"
 	switch {
 	case used >= limit:
 		class += " full"
-	case share >= 0.8:
+	case fraction >= 0.8:
 		class += " near"
 	}
 	width := 0.0
 	if used > 0 {
-		width = math.Max(100*share, 0.5)
+		width = math.Max(100*fraction, 0.5)
 	}
 	return template.HTML(fmt.Sprintf(`<svg class="%s" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="track" width="100" height="8"/><rect class="fill" width="%s" height="8"/></svg>`, //nolint:gosec // numbers only
 		class, words.Coordinate(width)))
 }
 
-// shareBar returns the bar of one line of a list: its share of the largest.
-func shareBar(part, most float64) template.HTML {
+// partBar returns the bar of one line of a list: as long as its part of the largest.
+func partBar(part, most float64) template.HTML {
 	width := 0.0
 	if most > 0 && part > 0 {
 		width = math.Min(math.Max(100*part/most, 1), 100)
 	}
-	return template.HTML(fmt.Sprintf(`<svg class="share" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="fill" width="%s" height="8"/></svg>`, words.Coordinate(width))) //nolint:gosec // numbers only
+	return template.HTML(fmt.Sprintf(`<svg class="part" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="fill" width="%s" height="8"/></svg>`, words.Coordinate(width))) //nolint:gosec // numbers only
 }
 
 // timeline returns the hits of a log over its window, the oldest on the left.

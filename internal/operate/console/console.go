@@ -296,8 +296,8 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request) bool {
 func parsePages() map[string]*template.Template {
 	funcs := template.FuncMap{
 		"text": userText, "prose": prose, "count": words.Count, "short": words.Short, "length": words.Seconds, "size": words.Bytes,
-		"clock": clock, "ago": ago, "percent": words.Share, "digest": tier.ShortDigest, "address": address,
-		"spark": spark, "last": last, "usedBar": usedBar, "timeline": timeline, "shareBar": shareBar,
+		"clock": clock, "ago": ago, "percent": words.PercentOf, "digest": tier.ShortDigest, "address": address,
+		"spark": spark, "last": last, "usedBar": usedBar, "timeline": timeline, "partBar": partBar,
 		"documented": func(path string) bool { return strings.HasPrefix(path, docs.Path) },
 		"visible":    func(s string) string { return safetext.Runes(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
 		"count64": func(n int) string { return words.Count(uint64(max(n, 0))) }, "float": func(n uint64) float64 { return float64(n) },

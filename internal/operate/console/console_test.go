@@ -532,7 +532,7 @@ func TestHuge(t *testing.T) {
 // TestDeniedElsewhere looks at a subject whose own limits have room, and whose address has none.
 func TestDeniedElsewhere(t *testing.T) {
 	c := newConsole("usual")
-	if got := ask(t, c, "/subject?id=initech", nil, ""); !strings.Contains(got.body, "The subject's limits have room, but login denies it") || !strings.Contains(got.body, `href="/subject?address=198.51.100.0%2F24"`) {
+	if got := ask(t, c, "/subject?id=initech", nil, ""); !strings.Contains(got.body, "Limits of the subject have room, but login denies it") || !strings.Contains(got.body, `href="/subject?address=198.51.100.0%2F24"`) {
 		t.Errorf("the page does not say which limit denies:\n%s", got.body)
 	}
 	for address, want := range map[string]string{"/denials": "requests in flight", "/subject?id=initech": "5 used of 5 per 1m fixed, until"} {

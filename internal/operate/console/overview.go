@@ -15,7 +15,7 @@ type overview struct {
 	Chart chart
 	// Decisions, Denials and Degraded are per second, in the last interval.
 	Decisions, Denials, Degraded float64
-	// Slow is the share of the deadline that calls take (p99), from 0 to 1.
+	// Slow is the fraction of the deadline that calls take (p99), from 0 to 1.
 	Slow  float64
 	Rules []insight.RuleRate
 	// Down is the number of servers of the store that are not asked.

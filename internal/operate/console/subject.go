@@ -215,7 +215,7 @@ func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 		}
 		p.Denied.Elsewhere = &p.Denied.All[i]
 		if p.Level != "denied" {
-			p.Level, p.Headline = "near", "The subject's limits have room, but "+safetext.Runes(d.Rule, 60)+" denies it"
+			p.Level, p.Headline = "near", "Limits of the subject have room, but "+safetext.Runes(d.Rule, 60)+" denies it"
 			p.Detail = "That limit belongs to something that it shares with others."
 		}
 		return

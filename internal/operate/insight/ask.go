@@ -131,7 +131,7 @@ func (i *Insight) read(ctx context.Context, u *Usage, limits []explain.AccountLi
 		one := limitUsage(l, readings[l.Log])
 		if counted[l.Log] {
 			one.Local, one.OnStoreError = true, l.Rule.StoreError().String()
-			i.share(ctx, l, &one)
+			i.useFallbackQuota(ctx, l, &one)
 		}
 		u.Limits = append(u.Limits, one)
 	}
@@ -157,10 +157,10 @@ func byLog(readings []inspect.Reading) map[window.LogID]*inspect.Reading {
 	return m
 }
 
-// share sets what this process's share of a limit has left, because that decides while the store is
-// unavailable. If the share does not answer, the usage is that of the whole limit.
-func (i *Insight) share(ctx context.Context, l *explain.AccountLimit, u *LimitUsage) {
-	if i.opts.Shares == nil || l.Sent || l.Rule.StoreError() != rules.StoreErrorLocal {
+// useFallbackQuota sets what the fallback quota of this process has left, because that decides while the store is
+// unavailable. If the quota does not answer, the usage is that of the whole limit.
+func (i *Insight) useFallbackQuota(ctx context.Context, l *explain.AccountLimit, u *LimitUsage) {
+	if i.opts.FallbackQuotas == nil || l.Sent || l.Rule.StoreError() != rules.StoreErrorLocal {
 		return
 	}
 	c := window.Check{Key: l.Log.Key, Limit: l.Limit.Limit, Scope: l.Log.Scope, Precision: l.Limit.Precision}
@@ -171,7 +171,7 @@ func (i *Insight) share(ctx context.Context, l *explain.AccountLimit, u *LimitUs
 		return
 	}
 	var d [1]window.Decision
-	if _, err := i.opts.Shares.Take(ctx, window.MayWait, []window.Check{c}, d[:]); err != nil {
+	if _, err := i.opts.FallbackQuotas.Take(ctx, window.MayWait, []window.Check{c}, d[:]); err != nil {
 		return
 	}
 	u.Remaining, u.NextFree, u.Empty = d[0].Remaining, d[0].UnitAfter.Seconds(), d[0].ResetAfter.Seconds()

@@ -19,7 +19,7 @@ type Denial struct {
 	Rule   string    `json:"rule" doc:"the rule that denied; of several, the one with the longest wait"`
 	Caller
 	Terms        // Policy is empty for sliding
-	Used  uint64 `json:"used" doc:"what the counter held; with degraded, the limit"`
+	Used  uint64 `json:"used" doc:"the value of the counter; with degraded, the limit"`
 	Cost  uint64 `json:"cost"`
 	Retry
 	// Of is the number of limits of the request, and Which the number of this one, from 1.

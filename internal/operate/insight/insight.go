@@ -33,9 +33,9 @@ type Options struct {
 	// Local reads and removes what this process counts while the store is unavailable. Nil:
 	// nothing.
 	Local inspect.Inspector
-	// Shares says what this process's share of a limit has left while the store is unavailable. It is asked
+	// FallbackQuotas says what the fallback quota of this process has left while the store is unavailable. It is asked
 	// with a cost of 0. Nil: answers have what the whole limit has left.
-	Shares window.Store
+	FallbackQuotas window.Store
 	// Record says which denials are recorded.
 	Record Record
 	// Audit gets a line for each reset.

@@ -29,7 +29,7 @@ const (
 	none = math.MaxUint64
 	// halvings is how often the part is halved at most between perSecond and 2 × perSecond.
 	halvings = 20
-	// headroom is the share of perSecond that a sample aims at, so that chance stays below it.
+	// headroom is the fraction of perSecond that a sample aims at, so that chance stays below it.
 	headroom = 0.8
 )
 

@@ -66,7 +66,7 @@ type TopEntry struct {
 	Digest  string `json:"digest,omitempty"`
 	Address string `json:"address,omitempty"`
 	Count   uint64 `json:"count"`
-	// Peak is the largest used share of a limit, from 0 to 1, if the order is near.
+	// Peak is the largest used fraction of a limit, from 0 to 1, if the order is near.
 	Peak float64 `json:"peak,omitempty"`
 }
 
@@ -214,9 +214,9 @@ const (
 
 func (t *tops) add(e event) {
 	order := orderOf(e.near, e.Shadow)
-	share := 0.0
+	fraction := 0.0
 	if e.near && e.Limit > 0 {
-		share = float64(e.Used) / float64(e.Limit)
+		fraction = float64(e.Used) / float64(e.Limit)
 	}
 	names := e.names()
 	for k := range spans {
@@ -233,7 +233,7 @@ func (t *tops) add(e event) {
 			if *s == nil {
 				*s = newSketch(t.hasher)
 			}
-			(*s).count(name, int64(min(e.Stands, 1<<40)), share)
+			(*s).count(name, int64(min(e.Stands, 1<<40)), fraction)
 		}
 	}
 }
@@ -298,7 +298,7 @@ func (t *tops) merge(span int, k kind, after, newest int64, top *Top) map[string
 // as its error.
 type sketch struct {
 	items *frequencies.ItemsSketch[string]
-	// peaks has the largest used share of each name that items has, and of few others. Nil: none.
+	// peaks has the largest used fraction of each name that items has, and of few others. Nil: none.
 	peaks map[string]float32
 }
 
@@ -316,22 +316,22 @@ func newSketch(hasher *nameHasher) *sketch {
 	return &sketch{items: items}
 }
 
-func (s *sketch) count(name string, stands int64, share float64) {
+func (s *sketch) count(name string, stands int64, fraction float64) {
 	if known, _ := s.items.GetLowerBound(name); known == 0 {
 		name = strings.Clone(name) // a name can be a part of a longer text
 	}
 	// The only errors are of counts below zero, and of a purge that removes nothing.
 	_ = s.items.UpdateMany(name, stands)
-	if share <= 0 {
+	if fraction <= 0 {
 		return
 	}
 	if s.peaks == nil {
 		s.peaks = make(map[string]float32)
 	}
-	if peak, known := s.peaks[name]; known && float32(share) <= peak {
+	if peak, known := s.peaks[name]; known && float32(fraction) <= peak {
 		return
 	}
-	s.peaks[name] = float32(share)
+	s.peaks[name] = float32(fraction)
 	if len(s.peaks) <= 2*sketchNames {
 		return
 	}
@@ -351,7 +351,7 @@ func (s *sketch) rows() []*frequencies.RowItem[string] {
 }
 
 // nameHasher hashes names with a seed that clients do not know, so that they cannot make names
-// that share a cell.
+// that fraction a cell.
 type nameHasher struct{ seed maphash.Seed }
 
 // Hash implements the hasher of a sketch.

@@ -127,7 +127,7 @@ type LogName struct {
 type Outage struct {
 	// Local is true if the store did not return the log. Used is what this process has counted by
 	// itself. OnStoreError is what decides then: allow, deny, report or local. With local, Remaining is
-	// what the share of this process has left.
+	// what the fallback quota of this process has left.
 	Local        bool   `json:"local,omitempty" doc:"the store did not answer: used is what this instance counted"`
 	OnStoreError string `json:"on_store_error,omitempty" doc:"what decides then; with local, remaining is the part of this instance"`
 }

@@ -439,7 +439,7 @@ func TestSharesInAnOutage(t *testing.T) {
 	broken := &brokenInspector{read: errors.New("connection refused")}
 	a := newCounted(t, func(o *Options) {
 		broken.Inspector = o.Inspector
-		o.Inspector, o.Local, o.Shares, o.Store = broken, shares, shares, "redis"
+		o.Inspector, o.Local, o.FallbackQuotas, o.Store = broken, shares, shares, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey) // per-key has 5 in a minute and 20 in an hour
 	a.decider = decide.NewDecider(a.rules, decide.Options{Store: shares, Log: zap.NewNop()})

@@ -117,7 +117,7 @@ func (t Times) Since(before Times) Times {
 	return t
 }
 
-// Quantile returns the time that a share q of the calls did not exceed, in seconds. It is within
+// Quantile returns the time that a fraction q of the calls did not exceed, in seconds. It is within
 // one bucket. Without calls it is zero.
 func (t Times) Quantile(q float64) float64 {
 	all := uint64(0)

@@ -150,8 +150,8 @@ func usageTable(u *insight.Usage, p Page) *terminal.Table {
 				row[1] = terminal.Text(l.Per())
 			}
 			if known {
-				share, paint := usedOf(l, p.Paint)
-				row[3] = terminal.Cell{Draw: terminal.Bar(share), Paint: paint}
+				fraction, paint := usedOf(l, p.Paint)
+				row[3] = terminal.Cell{Draw: terminal.Bar(fraction), Paint: paint}
 				row[4] = terminal.Cell{Text: fmt.Sprint(l.Remaining), Paint: paint}
 			}
 		}
@@ -161,19 +161,19 @@ func usageTable(u *insight.Usage, p Page) *terminal.Table {
 	return t
 }
 
-// usedOf returns the share of a limit that is used, and its colour.
-func usedOf(l *insight.LimitUsage, paint terminal.Colours) (share float64, colour func(string) string) {
-	share = 1
+// usedOf returns the fraction of a limit that is used, and its colour.
+func usedOf(l *insight.LimitUsage, paint terminal.Colours) (fraction float64, colour func(string) string) {
+	fraction = 1
 	if l.Limit > 0 {
-		share = float64(l.Used) / float64(l.Limit)
+		fraction = float64(l.Used) / float64(l.Limit)
 	}
 	switch {
 	case l.Remaining == 0:
-		return share, paint.Red
-	case share >= 0.8:
-		return share, paint.Yellow
+		return fraction, paint.Red
+	case fraction >= 0.8:
+		return fraction, paint.Yellow
 	}
-	return share, paint.Green
+	return fraction, paint.Green
 }
 
 // noteOf returns what else there is to know of a limit of a subject of a tier.

@@ -25,7 +25,7 @@ type Options struct {
 	// Protocol turns traces on, without a variable that does: ProtocolGRPC or ProtocolHTTP. It
 	// replaces the protocol of the variables. Empty: the variables decide.
 	Protocol string
-	// Sampling is the share of the traces that begin here and are sent, from 0 to 1. It counts
+	// Sampling is the fraction of the traces that begin here and are sent, from 0 to 1. It counts
 	// only with Protocol, and replaces the sampler of the variables.
 	Sampling float64
 	// Attributes describe the process, as name=value. They replace the variables' attributes.

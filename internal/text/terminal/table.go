@@ -256,11 +256,11 @@ func (t *Table) WriteRow(w io.Writer, all []int, row []Cell) {
 
 var eighths = []rune(" ▏▎▍▌▋▊▉█")
 
-// Bar returns a picture of a share from 0 to 1.
-func Bar(share float64) func(int) string {
+// Bar returns a picture of a fraction from 0 to 1.
+func Bar(fraction float64) func(int) string {
 	return func(columns int) string {
-		n := int(min(max(share, 0), 1)*float64(columns*8) + 0.5)
-		if share > 0 && n == 0 {
+		n := int(min(max(fraction, 0), 1)*float64(columns*8) + 0.5)
+		if fraction > 0 && n == 0 {
 			n = 1
 		}
 		full := strings.Repeat("█", n/8)

@@ -102,10 +102,10 @@ func Seconds(s float64) string {
 	return Duration(time.Duration(math.Round(s*1e6)) * time.Microsecond)
 }
 
-// Percent returns a share with two digits that count: 0.25 is 25 %. A share below 1 is never 100 %,
+// Percent returns a fraction with two digits that count: 0.25 is 25 %. A fraction below 1 is never 100 %,
 // and one above 0 never 0 %.
-func Percent(share float64) string {
-	p := 100 * share
+func Percent(fraction float64) string {
+	p := 100 * fraction
 	switch {
 	case math.IsNaN(p) || p <= 0:
 		return "0 %"
@@ -129,5 +129,5 @@ func Bytes(n int64) string {
 	return strconv.FormatInt(n, 10) + " B"
 }
 
-// Share returns the share that a part is of a whole, as [Percent]. Of nothing it is 0 %.
-func Share(part, of float64) string { return Percent(part / of) }
+// PercentOf returns how much a part is of a whole, as [Percent]. Of nothing it is 0 %.
+func PercentOf(part, of float64) string { return Percent(part / of) }

@@ -51,8 +51,8 @@ func TestNumbers(t *testing.T) {
 		{Percent(0.9996), ">99.9 %"},
 		{Percent(1), "100 %"},
 		{Percent(2.5), "250 %"},
-		{Share(1, 4), "25 %"},
-		{Share(0, 0), "0 %"},
+		{PercentOf(1, 4), "25 %"},
+		{PercentOf(0, 0), "0 %"},
 		{Bytes(950), "950 B"},
 		{Bytes(12345), "12.3 kB"},
 	} {

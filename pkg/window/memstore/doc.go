@@ -38,19 +38,19 @@
 // packed log, the length of the key, and a constant for the structures. The sum is within a
 // tenth of the true memory.
 //
-// Every shard has an even share of the bound. There are 64 shards, or fewer if a share would
-// be below 1 MiB. Keys are spread by hash, so shares fill unevenly by a few per
-// cent. A single log cannot be larger than a share.
+// Every shard has an even part of the bound. There are 64 shards, or fewer if a part would
+// be below 1 MiB. Keys are spread by hash, so shards fill unevenly by a few per
+// cent. A single log cannot be larger than that part.
 //
 // A log is limiting if nothing remains of its limit, or if it is overdrawn. Its limit is that
 // of the last check that could deny: one of mode Enforce, Any or Always. A log without
 // such a check never limits. If a call needs room in a full shard:
 //
 //   - The shard drops logs in which nothing counts any more first.
-//   - Then it drops the best of its candidates, which has used the smallest share of its
+//   - Then it drops the best of its candidates, which has used the smallest fraction of its
 //     limit. Among equals, that is the log whose last charge is oldest. Every new log is
 //     a candidate, and the best logs that a hand has met, which goes round over the buckets.
-//     So from the second new log on, the dropped log has never used a larger share than the
+//     So from the second new log on, the dropped log has never used a larger fraction than the
 //     last new log: a flood of invented keys evicts its own logs.
 //   - It never drops a limiting log, or a log of the group itself. If all others are
 //     gone, the call returns [ErrFull], and nothing of its group is charged. Such a call

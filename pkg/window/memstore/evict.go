@@ -23,11 +23,11 @@ import (
 //     candidates. A call is refused only if that is all buckets and no candidate is left.
 //
 // No call waits for a whole round of the hand, because the hand starts early. The last
-// 1/32 of a shard's share is filled only while the hand finds no candidate. With every
-// call it moves so far that it has gone round once when the share is used up.
+// 1/32 of a shard's part of the bound is filled only while the hand finds no candidate. With every
+// call it moves so far that it has gone round once when that part is used up.
 
 const (
-	// slackPart is the part of its share that a shard keeps free while there are
+	// slackPart is the fraction of its bound that a shard keeps free while there are
 	// logs that may go.
 	slackPart = 32
 	// step is how far the hand moves at a time to find candidates. That is about ten logs
@@ -127,12 +127,12 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 	return nil
 }
 
-// A tooLarge is the ErrFull of a call whose logs alone need more than the share of their
+// A tooLarge is the ErrFull of a call whose logs alone need more than the bound of their
 // shard.
-type tooLarge struct{ all, share int64 }
+type tooLarge struct{ all, bound int64 }
 
 func (e *tooLarge) Error() string {
-	return fmt.Sprintf("memstore: the logs of one request would take %d bytes where %d fit at most: raise max_bytes, or give a large limit a precision", e.all, e.share)
+	return fmt.Sprintf("memstore: the logs of one request would take %d bytes where %d fit at most: raise max_bytes, or give a large limit a precision", e.all, e.bound)
 }
 
 func (e *tooLarge) Unwrap() error { return ErrFull }
@@ -267,7 +267,7 @@ func (c *candidate) judge(l *log, now int64) state {
 	c.used, c.last = packed.Weigh(l.packed, now, l.id(), c.limit)
 	switch {
 	case c.used == 0:
-		c.limit = 1 // any limit will do: the used share is zero
+		c.limit = 1 // any limit will do: the used fraction is zero
 		c.last = math.MinInt64
 		return expired
 	case c.used >= c.limit:
@@ -276,8 +276,8 @@ func (c *candidate) judge(l *log, now int64) state {
 	return free
 }
 
-// before reports whether c is dropped before d. The log with the smaller used share of its
-// limit goes first. If the shares are equal, the log that has been idle for longer does.
+// before reports whether c is dropped before d. The log with the smaller used fraction of its
+// limit goes first. If the fractions are equal, the log that has been idle for longer does.
 func (c *candidate) before(d *candidate) bool {
 	// No overflow: limits are below 2^32, and the used hits are below a limit.
 	if mine, other := c.used*d.limit, d.used*c.limit; mine != other {

@@ -49,7 +49,7 @@ func verify(t testing.TB, s *Store) {
 		if bytes > sh.limit {
 			t.Fatalf("shard %d: %d bytes, its share is %d", i, bytes, sh.limit)
 		}
-		if sh.owned != nil && held != sh.owned.held {
+		if sh.owned != nil && held != sh.owned.bytes {
 			t.Fatalf("shard %d: counts of owners are wrong", i)
 		}
 		if sh.owned != nil && sh.owned.newest != nil && !known[sh.owned.newest] {
@@ -218,7 +218,7 @@ func TestWhoGoesFirst(t *testing.T) {
 		{"the expired, however much was used", []held{{"a", 10, 1, s, 0}, {"b", 10, 10, 0, 0}, {"c", 10, 1, s, 0}}, 10 * s, "b"},
 		{"never one that limits", []held{{"a", 10, 10, 0, 0}, {"b", 10, 9, 0, 0}, {"c", 1, 1, 0, 0}}, s, "b"},
 		{"all limit", []held{{"a", 10, 10, 0, 0}, {"b", 3, 3, 0, 0}, {"c", 1, 1, 0, 0}}, s, ""},
-		{"debt limits", []held{{"a", 10, 12, 0, 0}, {"b", 10, 9, 0, 0}, {"c", 10, 30, 0, 0}}, s, "b"},
+		{"more than the limit is used", []held{{"a", 10, 12, 0, 0}, {"b", 10, 9, 0, 0}, {"c", 10, 30, 0, 0}}, s, "b"},
 		{"all limit until the first has expired", []held{{"a", 1, 1, 0, 0}, {"b", 1, 1, 2 * s, 0}, {"c", 1, 1, s, 0}}, 10 * s, "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

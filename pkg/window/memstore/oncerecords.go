@@ -42,7 +42,7 @@ type onceRecord struct {
 	shard *shard // nil if the check has none
 	name  name
 	hash  uint32
-	held  packed.OnceRecord
+	saved packed.OnceRecord
 	log   *log // nil if there is none
 	used  bool // the check is a repeat, and the group is allowed
 }
@@ -78,8 +78,8 @@ func (more *extra) lookOnceRecords(checks []window.Check, group, pins []checkSta
 			continue
 		}
 		pins[i].log = r.log
-		r.held, _ = packed.ReadOnceRecord(r.log.packed)
-		group[i].paid = r.held.Covers(c, now)
+		r.saved, _ = packed.ReadOnceRecord(r.log.packed)
+		group[i].paid = r.saved.Covers(c, now)
 	}
 }
 
@@ -113,9 +113,9 @@ func (more *extra) writeOnceRecords(checks []window.Check, group []checkState, n
 		case r.shard == nil:
 			continue
 		case r.used:
-			r.held.Repeats++
-		case a.charged && !r.held.Lives(now):
-			r.held = packed.NewOnceRecord(&checks[i], now)
+			r.saved.Repeats++
+		case a.charged && !r.saved.Lives(now):
+			r.saved = packed.NewOnceRecord(&checks[i], now)
 		default:
 			continue
 		}
@@ -124,7 +124,7 @@ func (more *extra) writeOnceRecords(checks []window.Check, group []checkState, n
 			r.log.limit = noLimit
 			r.shard.keep(r.log, make([]byte, packed.OnceRecordBytes))
 		}
-		r.held.Put(r.log.packed)
+		r.saved.Put(r.log.packed)
 		r.shard.offerNew(r.log, now)
 	}
 }

@@ -27,9 +27,9 @@ const (
 type owned struct {
 	of     func(key string) string
 	seed   maphash.Seed
-	held   [owners]int64 // bytes
-	hand   int           // goes round over the buckets to find logs of one rule
-	newest *log          // the last that replaced another log of its rule, or nil
+	bytes  [owners]int64
+	hand   int  // goes round over the buckets to find logs of one rule
+	newest *log // the last that replaced another log of its rule, or nil
 }
 
 // owner returns the index of the rule of a key.
@@ -38,13 +38,13 @@ func (o *owned) owner(key string) uint8 { return uint8(maphash.String(o.seed, o.
 // count counts the bytes that a log takes more. The logs of streams have no rule.
 func (sh *shard) count(l *log, n int64) {
 	if sh.owned != nil && !l.ofStream() {
-		sh.owned.held[sh.owned.owner(l.key)] += n
+		sh.owned.bytes[sh.owned.owner(l.key)] += n
 	}
 }
 
 // over reports whether a rule that needs n bytes more would have more than its part.
 func (sh *shard) over(owner uint8, n int64) bool {
-	return n > 0 && sh.limit < math.MaxInt64 && sh.owned.held[owner]+n > freePart*max(sh.limit-sh.bytes, 0)
+	return n > 0 && sh.limit < math.MaxInt64 && sh.owned.bytes[owner]+n > freePart*max(sh.limit-sh.bytes, 0)
 }
 
 // exchange drops logs of the rule of a key, which is over its part, until they have taken as much
@@ -74,7 +74,7 @@ func (sh *shard) exchange(key string, n, now int64, group []checkState) error {
 	return fmt.Errorf("the logs of the rule %s have taken their part of the store, and all are limiting now: %w", sh.owned.of(key), ErrFull)
 }
 
-// leastUsed returns the log of a rule that has used the smallest share of its limit: of those
+// leastUsed returns the log of a rule that has used the smallest fraction of its limit: of those
 // that the second hand finds, of the candidates and of the newest one. It drops expired logs.
 func (sh *shard) leastUsed(owner uint8, now int64, group []checkState) (best candidate) {
 	consider := func(c candidate, s state) {

@@ -21,7 +21,7 @@ const (
 type shard struct {
 	mu sync.Mutex
 	table
-	limit int64 // its share of the bound, in bytes; math.MaxInt64: no bound
+	limit int64 // its part of the bound, in bytes; math.MaxInt64: no bound
 	usual int64 // how far it is filled while there are logs that may go
 	bytes int64 // memory of the logs
 

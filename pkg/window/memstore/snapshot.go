@@ -173,7 +173,7 @@ func badSnapshot(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrBadSnapshot, fmt.Errorf(format, args...))
 }
 
-// next reads n bytes into b, and replaces what b held. n may be wrong, so next allocates
+// next reads n bytes into b, and replaces what was in b. n may be wrong, so next allocates
 // only for bytes that it has read.
 func (l *loader) next(b []byte, n uint32) ([]byte, error) {
 	const chunk = 1 << 16

@@ -18,14 +18,14 @@ const (
 	// A set of shards is a bit mask of 64 bits, so there are at most 64 shards.
 	maxShardBits = 6
 
-	// There are fewer shards if a share of the bound would be smaller than this. Keys do
+	// There are fewer shards if a part of the bound would be smaller than this. Keys do
 	// not spread evenly over shards, and a log must fit into one shard.
 	minShardBytes = 1 << 20
 )
 
 // ErrFull is wrapped by the error of a [Store.Take] that needs more memory than
 // [Options.MaxBytes] allows. Either no log can be dropped, because all
-// are limiting now, or the logs of the call alone exceed the share of their shard. The text
+// are limiting now, or the logs of the call alone exceed the bound of their shard. The text
 // says which. Nothing was charged. Calls that need no more memory are decided as usual.
 var ErrFull = errors.New("memstore: full, and all logs are limiting now: raise max_bytes")
 
@@ -43,7 +43,7 @@ type Options struct {
 	SweepInterval time.Duration
 	// MaxBytes is the most memory that the logs take, in bytes: keys, histories and the
 	// structures around them, as the store counts them. Zero or less: no bound. The package
-	// comment says how shards share it, and what happens at the bound.
+	// comment says how it is divided, and what happens at the bound.
 	MaxBytes int64
 	// Owner returns what the logs of a key belong to: a part of the key, such as the rule in
 	// it. The logs of one owner take at most seven times as much memory as is free, so that
@@ -95,7 +95,7 @@ func newStore(o Options) *Store {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.table = newTable()
-		sh.limit = share(o.MaxBytes, i, len(s.shards))
+		sh.limit = partOf(o.MaxBytes, i, len(s.shards))
 		sh.usual = usual(sh.limit)
 		sh.easy = sh.usual
 		if o.Owner != nil {
@@ -106,9 +106,9 @@ func newStore(o Options) *Store {
 	return s
 }
 
-// share returns the i-th of n equal parts of a bound. If n does not divide the bound, the
+// partOf returns the i-th of n equal parts of a bound. If n does not divide the bound, the
 // first parts are larger by one.
-func share(bound int64, i, n int) int64 {
+func partOf(bound int64, i, n int) int64 {
 	if bound <= 0 {
 		return math.MaxInt64
 	}

@@ -354,7 +354,7 @@ func putHead(b []byte, kind uint64, until int64) {
 // End implements [window.Releaser]. It waits only for short locks. The errors are that of ctx,
 // [window.ErrBadCheck] for the stream zero, and [ErrFull]: then everything is given back, but
 // later checks of the stream are not denied.
-func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration) (held bool, err error) {
+func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration) (released bool, err error) {
 	if id == 0 {
 		return false, fmt.Errorf("memstore: %w: an end of no stream", window.ErrBadCheck)
 	}
@@ -364,9 +364,9 @@ func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration)
 	var buf [maxSpareBytes]byte
 	in, err := s.noteEnd(id, min(deny, window.MaxWindow), buf[:0])
 	for scope, key := range in.all {
-		held = s.dropHold(scope, key, id) || held
+		released = s.dropHold(scope, key, id) || released
 	}
-	return held, err
+	return released, err
 }
 
 // noteEnd notes that a stream has ended, and returns the logs in which it may hold something.
@@ -404,8 +404,8 @@ func (s *Store) noteEnd(id window.StreamID, deny time.Duration, buf []byte) (in 
 	return in, nil
 }
 
-// dropHold removes what a stream holds in a log, and reports whether it held something.
-func (s *Store) dropHold(scope window.Scope, key []byte, id window.StreamID) (held bool) {
+// dropHold removes the hold of a stream from a log, and reports whether there was one.
+func (s *Store) dropHold(scope window.Scope, key []byte, id window.StreamID) (released bool) {
 	n := kind(scope, window.InFlight)
 	i, hash := s.spread(maphash.Bytes(s.seed, key) + uint64(n)*golden)
 	sh := &s.shards[i]
@@ -421,14 +421,14 @@ func (s *Store) dropHold(scope window.Scope, key []byte, id window.StreamID) (he
 
 // endHold removes what a stream holds in a log at the time now, in microseconds, and the log if
 // that was all.
-func (sh *shard) endHold(l *log, id window.StreamID, now int64) (held bool) {
+func (sh *shard) endHold(l *log, id window.StreamID, now int64) (released bool) {
 	var st packed.State
 	st.Look(l.packed, now, &window.Check{Stream: id, Limit: window.Limit{Window: window.MinHold, Policy: window.InFlight}})
-	held = st.End(0)
+	released = st.End(0)
 	if packed := st.Log(); packed != nil {
 		sh.keep(l, packed)
 	} else {
 		sh.remove(l)
 	}
-	return held
+	return released
 }

@@ -42,16 +42,16 @@ func (s *State) turn(there bool) {
 }
 
 // weigh finds what is used: the hits of the current window, and of the previous one the
-// share that the sliding window still covers, rounded up.
+// fraction that the sliding window still covers, rounded up.
 func (s *State) weigh() {
 	s.view.used = s.current
 	if s.previous > 0 {
 		win := uint64(s.view.win)
-		share, rest := mulDiv(s.previous, win-uint64(s.view.now)%win, win)
+		weighted, rest := mulDiv(s.previous, win-uint64(s.view.now)%win, win)
 		if rest > 0 {
-			share++
+			weighted++
 		}
-		s.view.used += share
+		s.view.used += weighted
 	}
 }
 

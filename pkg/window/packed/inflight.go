@@ -154,7 +154,7 @@ func (s *State) find(from, to int) int {
 	return -1
 }
 
-// countHolds finds the first hold that has not expired, and what is held from there on.
+// countHolds finds the first hold that has not expired, and the cost of the holds from there on.
 func (s *State) countHolds() {
 	v := &s.view
 	sum := s.sum()
@@ -242,10 +242,10 @@ func (s *State) refundHold(c *window.Check) {
 }
 
 // End removes the hold of the check's stream from the log, and reports whether there was one.
-// If the stream held nothing and deny is above zero, the log has a tombstone for so long.
+// If the stream had no hold and deny is above zero, the log has a tombstone for so long.
 // A tombstone that is there already stays as it is. If the hold has expired, it is dropped, so
 // that it does not come back if the clock is set back.
-func (s *State) End(deny time.Duration) (held bool) {
+func (s *State) End(deny time.Duration) (released bool) {
 	v := &s.view
 	switch {
 	case s.Holds():

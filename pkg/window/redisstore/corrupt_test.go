@@ -248,9 +248,9 @@ func TestCorruptStreams(t *testing.T) {
 			if !begun {
 				begin()
 			}
-			held, err := s.End(t.Context(), 7, 0)
-			if err != nil || held == begun {
-				t.Errorf("%s: the end: held %t, error %v", name, held, err)
+			released, err := s.End(t.Context(), 7, 0)
+			if err != nil || released == begun {
+				t.Errorf("%s: the end: released %t, error %v", name, released, err)
 			}
 			if n := client.Exists(t.Context(), key).Val(); n != 0 {
 				t.Errorf("%s: the value is still there", name)
@@ -384,8 +384,8 @@ func TestPlantedClockOfAStream(t *testing.T) {
 	if err := client.Set(t.Context(), key, valueOf(&c, time.Now().Add(365*80*day), 5), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if held, err := s.End(t.Context(), 7, 0); held || err != nil {
-		t.Errorf("the end: held %t, error %v", held, err)
+	if released, err := s.End(t.Context(), 7, 0); released || err != nil {
+		t.Errorf("the end: released %t, error %v", released, err)
 	}
 }
 

@@ -137,7 +137,7 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 
 // End implements [window.Releaser]. It reports the end, at once, to all scopes in which streams
 // may hold something: see [Scopes.Holds]. If one of them fails, the others get it all the same.
-func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
+func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Duration) (released bool, err error) {
 	if len(s.stores) == 1 {
 		return s.stores[0].End(ctx, stream, deny)
 	}
@@ -154,12 +154,12 @@ func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Dura
 			was, err := one.End(ctx, stream, deny)
 			mu.Lock()
 			defer mu.Unlock()
-			held = held || was
+			released = released || was
 			errs = append(errs, s.named(window.Scope(i), err))
 		})
 	}
 	all.Wait()
-	return held, errors.Join(errs...)
+	return released, errors.Join(errs...)
 }
 
 // Reserve is [Store.Reserve] of the check's scope.

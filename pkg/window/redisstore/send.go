@@ -153,7 +153,7 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 
 // deliver hands out a reply. It adds messages that the script has not judged to again, if
 // they are to be sent again. A message that came too late only because the estimate of the
-// clock was wrong is sent once more. A message that was put off is sent again until its
+// clock was wrong is sent once more. A message whose rings must move first is sent again until its
 // deadline. Each call moves some of its rings, so the number of calls is bounded.
 func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part) []part {
 	want := script.InstantBytes

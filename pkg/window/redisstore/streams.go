@@ -39,7 +39,7 @@ func (s *Store) streamName(id window.StreamID) string {
 // stream, and then one for each log in which it may hold something, all at once. End returns
 // before the deadline of ctx, and after [Options.Timeout] at the latest. An end has no effect
 // twice, so the caller may repeat it after an error.
-func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration) (held bool, err error) {
+func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration) (released bool, err error) {
 	if id == 0 {
 		return false, fmt.Errorf("redisstore: %w: an end of no stream", window.ErrBadCheck)
 	}
@@ -47,15 +47,15 @@ func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration)
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if s.cluster == nil {
-		held, err = s.held(runFor[int64](ctx, s, s.single, s.streamName(id), "end", id, deny))
-		return held, s.count(err)
+		released, err = s.released(runFor[int64](ctx, s, s.single, s.streamName(id), "end", id, deny))
+		return released, s.count(err)
 	}
-	held, err = s.endAcross(ctx, id, deny)
-	return held, s.count(err)
+	released, err = s.endAcross(ctx, id, deny)
+	return released, s.count(err)
 }
 
 // endAcross is End on a cluster.
-func (s *Store) endAcross(ctx context.Context, id window.StreamID, deny time.Duration) (held bool, err error) {
+func (s *Store) endAcross(ctx context.Context, id window.StreamID, deny time.Duration) (released bool, err error) {
 	name := s.streamName(id)
 	n, err := s.nodeFor(ctx, name, 0)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Store) endAcross(ctx context.Context, id window.StreamID, deny time.Dur
 			was, dropErr := s.drop(ctx, key, id, deny)
 			mu.Lock()
 			defer mu.Unlock()
-			held = held || was
+			released = released || was
 			err = errors.Join(err, dropErr)
 		})
 	}
@@ -86,20 +86,20 @@ func (s *Store) endAcross(ctx context.Context, id window.StreamID, deny time.Dur
 			err = n.failed(ctx, unlinkErr)
 		}
 	}
-	return held, err
+	return released, err
 }
 
 // drop ends a stream in one log.
-func (s *Store) drop(ctx context.Context, key string, id window.StreamID, deny time.Duration) (held bool, err error) {
+func (s *Store) drop(ctx context.Context, key string, id window.StreamID, deny time.Duration) (released bool, err error) {
 	n, err := s.nodeFor(ctx, key, 0)
 	if err != nil {
 		return false, err
 	}
-	return s.held(runFor[int64](ctx, s, n, key, "drop", id, deny))
+	return s.released(runFor[int64](ctx, s, n, key, "drop", id, deny))
 }
 
-// held reads what streams.lua returns for logs in which it has ended a stream.
-func (s *Store) held(reply int64, replyErr error) (held bool, err error) {
+// released reads what streams.lua returns for logs in which it has ended a stream.
+func (s *Store) released(reply int64, replyErr error) (released bool, err error) {
 	for range reply / 2 {
 		s.opts.Corrupt(window.MinHold) // the holds are not known: they may have had any
 	}

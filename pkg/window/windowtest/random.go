@@ -112,7 +112,7 @@ func RunRandom(t *testing.T, open func(*testing.T) Harness, g Generator, steps i
 // judge fails the test if the generator proves little: if nearly all groups are denied or
 // allowed, or if a mode is missing. A few histories are not enough for it.
 func (m *tally) judge(t *testing.T) {
-	if share := float64(m.allowed) / float64(m.calls); share < 0.15 || share > 0.85 {
+	if fraction := float64(m.allowed) / float64(m.calls); fraction < 0.15 || fraction > 0.85 {
 		t.Errorf("of %d groups %d were allowed: the generator is lopsided", m.calls, m.allowed)
 	}
 	for mode := window.Enforce; mode <= window.Refund; mode++ {

@@ -350,7 +350,7 @@ var tables = []Table{
 		)},
 		{0, One(Ask("b", 2, 1)), Answers(AllowedLast(10*Second, 10*Second))},
 	}},
-	{"a clock that is set back is held at the last charge", []Step{
+	{"a clock that is set back stays at the last charge", []Step{
 		{100 * Second, One(Ask("k", 3, 1)), Answers(Allowed(2, 10*Second))},
 		{40 * Second, One(Ask("k", 3, 1)), Answers(Allowed(1, 70*Second))},                      // recorded at 100
 		{40 * Second, One(Ask("k", 3, 2)), Answers(Denied(1, 70*Second, 70*Second, 70*Second))}, // the clock has to catch up first
@@ -372,7 +372,7 @@ var tables = []Table{
 		{25 * Second, One(Ask("k", 1, 0)), Answers(Allowed(1, 0))},
 		{19 * Second, One(Ask("k", 1, 1)), Answers(Denied(0, 1*Second, 1*Second, 1*Second))},
 	}},
-	{"a clock that is set back is held at a charge that has expired", []Step{
+	{"a clock that is set back stays at a charge that has expired", []Step{
 		{100 * Second, One(Ask("k", 2, 2)), Answers(AllowedLast(10*Second, 10*Second))},
 		{300 * Second, One(Ask("k", 2, 2)), Answers(AllowedLast(10*Second, 10*Second))},
 		{310 * Second, One(Ask("k", 2, 0)), Answers(Allowed(2, 0))},

@@ -12,7 +12,7 @@ import (
 // DefaultSteps is the number of calls that each random generator makes in a long run.
 const DefaultSteps = 20_000
 
-// quicker is the share of a long run's calls that make test makes.
+// quicker is the fraction of a long run's calls that make test makes.
 const quicker = 8
 
 // Options size a run. The zero value is usable.

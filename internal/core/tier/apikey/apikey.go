@@ -78,14 +78,14 @@ func decodePair(credential string) (pair string, ok bool) {
 //
 //   - White space (spaces and tabs) around the value is ignored.
 //   - After Bearer and ApiKey the key is the next word. A comma ends the word too.
-//   - After Basic the key is what [BasicKey] returns, if basicHoldsKey. Otherwise it is "basic" and the pair, encoded again. All malformed values
+//   - After Basic the key is what [BasicKey] returns, if basicHasKey. Otherwise it is "basic" and the pair, encoded again. All malformed values
 //     have the same key.
 //   - After another scheme, which is a token of RFC 9110, the key is the scheme in lower
 //     case, a space, and the rest.
 //   - Any other value is the key.
 //
 // The key of a key is the same key. Key allocates only for Basic and for other schemes.
-func Key(value string, basicHoldsKey bool) string {
+func Key(value string, basicHasKey bool) string {
 	scheme, rest := CutScheme(value)
 	switch {
 	case rest == "":
@@ -96,15 +96,15 @@ func Key(value string, basicHoldsKey bool) string {
 		}
 		return rest
 	case strings.EqualFold(scheme, SchemeBasic):
-		return basicPair(rest, basicHoldsKey)
+		return basicPair(rest, basicHasKey)
 	case !httpguts.ValidHeaderFieldName(scheme): // a scheme is a token too
 		return descriptors.Trim(value)
 	}
 	return strings.ToLower(scheme) + " " + rest
 }
 
-func basicPair(credential string, basicHoldsKey bool) string {
-	if basicHoldsKey {
+func basicPair(credential string, basicHasKey bool) string {
+	if basicHasKey {
 		if key, ok := BasicKey(credential); ok && ValidKey(key) {
 			return key
 		}

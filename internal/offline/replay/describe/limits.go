@@ -193,7 +193,7 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 
 // describe appends the descriptor of a limit, if there is one.
 func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
-	if l.when != nil && !l.when.holds(d, r) {
+	if l.when != nil && !l.when.matchesRecord(d, r) {
 		return
 	}
 	start := len(d.memory.entries)
@@ -296,7 +296,7 @@ func (d *Describer) act(a *action, r *accesslog.Record, subject *string) bool {
 func (a *action) all(d *Describer, r *accesslog.Record) bool {
 	for i := range a.matches {
 		m := &a.matches[i]
-		if a.kind == envoyfile.HeaderMatch && !m.holds(d, r) || a.kind == envoyfile.QueryMatch && !m.holdsQuery(d, r, true) {
+		if a.kind == envoyfile.HeaderMatch && !m.matchesRecord(d, r) || a.kind == envoyfile.QueryMatch && !m.matchesQuery(d, r, true) {
 			return false
 		}
 	}

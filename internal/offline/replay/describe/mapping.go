@@ -21,7 +21,7 @@ func (d *Describer) when(in *envoyfile.Match) *when {
 	}
 }
 
-func (w *when) holds(d *Describer, r *accesslog.Record) bool {
+func (w *when) matchesRecord(d *Describer, r *accesslog.Record) bool {
 	one := &w.route
 	if !w.any {
 		v := w.path.of(d, r)

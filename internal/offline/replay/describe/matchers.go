@@ -43,8 +43,8 @@ func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path access
 	return out
 }
 
-// holds reports whether a matcher of a header holds.
-func (m *matcher) holds(d *Describer, r *accesslog.Record) bool {
+// matchesRecord reports whether a record has the header.
+func (m *matcher) matchesRecord(d *Describer, r *accesslog.Record) bool {
 	v := m.value.of(d, r)
 	if v.State != accesslog.Unreported && m.routed != nil {
 		d.count(m.routed)
@@ -62,8 +62,8 @@ func (m *matcher) matches(value []byte, present bool) bool {
 	return m.test(value) != m.Invert
 }
 
-// holdsQuery reports whether a matcher of a query parameter holds.
-func (m *matcher) holdsQuery(d *Describer, r *accesslog.Record, decode bool) bool {
+// matchesQuery reports whether a matcher of a query parameter holds.
+func (m *matcher) matchesQuery(d *Describer, r *accesslog.Record, decode bool) bool {
 	v := m.value.of(d, r)
 	value, present := d.parameter(v.Text, m.Name, decode)
 	if m.Test == envoyfile.IsPresent {

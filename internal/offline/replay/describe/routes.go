@@ -278,15 +278,15 @@ func withoutQuery(path []byte) []byte {
 // conditions reports whether the conditions other than the path hold.
 func (one *route) conditions(d *Describer, r *accesslog.Record) bool {
 	for i := range one.headers {
-		if !one.headers[i].holds(d, r) {
+		if !one.headers[i].matchesRecord(d, r) {
 			return false
 		}
 	}
-	if one.grpc != nil && !one.grpc.holds(d, r) {
+	if one.grpc != nil && !one.grpc.matchesRecord(d, r) {
 		return false
 	}
 	for i := range one.query {
-		if !one.query[i].holdsQuery(d, r, false) {
+		if !one.query[i].matchesQuery(d, r, false) {
 			return false
 		}
 	}

@@ -326,7 +326,7 @@ func runRemoveMeanwhile(t *testing.T, h windowtest.Harness) {
 		}
 		one, two := readings[0].Contents.Used(), readings[1].Contents.Used()
 		if one != two || one > limit {
-			t.Errorf("the logs held %d and %d at once, want the same, and at most the limit of %d", one, two, limit)
+			t.Errorf("the logs had %d and %d at once, want the same, and at most the limit of %d", one, two, limit)
 		}
 		return one
 	}

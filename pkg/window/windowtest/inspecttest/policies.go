@@ -122,7 +122,7 @@ func (k *inspectorCaller) end(t *testing.T) {
 	t.Helper()
 	stream, deny := window.StreamID(1+k.r.IntN(20)), windowtest.Pick(k.r, 0, windowtest.Second)
 	if got, want := policytest.End(t, k.h.Store, stream, deny), k.flight.End(k.now, stream, deny); got != want {
-		t.Errorf("End(%d) at %v: held %t, want %t", stream, k.now, got, want)
+		t.Errorf("End(%d) at %v: released %t, want %t", stream, k.now, got, want)
 	}
 }
 
@@ -184,7 +184,7 @@ func (k *inspectorCaller) compare(t *testing.T, what string, those []int, got []
 	}
 }
 
-// runInspectorHolds reads a log in flight until its holds have expired: used is what is held then,
+// runInspectorHolds reads a log in flight until its holds have expired: used is their cost then,
 // and the waits are those of the holds.
 func runInspectorHolds(t *testing.T, h windowtest.Harness) {
 	k := inspectorOf(t, &h)
@@ -249,7 +249,7 @@ func runRemoveInFlight(t *testing.T, h windowtest.Harness) {
 	// A stream that goes on holds something again. Others take the slots that are free.
 	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(1, "{f}:one", most, 1)))
 	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(11, "{f}:one", most, 1)))
-	left("held again", most-2, 0)
+	left("after new holds", most-2, 0)
 	if !policytest.End(t, h.Store, 2, windowtest.Second) {
 		t.Error("the stream holds something in a log that was not removed, and its end says that it does not")
 	}
@@ -266,7 +266,7 @@ func runRemoveInFlight(t *testing.T, h windowtest.Harness) {
 	}
 	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(22, "{f}:one", most, 1)))
 	if policytest.End(t, h.Store, 21, windowtest.Second) {
-		t.Error("the log of a stream was removed, and its end says that it held something")
+		t.Error("the log of a stream was removed, and its end says that it had a hold")
 	}
 	left("an end after a removal", most-1, 2)
 	ids := listed(t, k, inspect.Match{})

@@ -59,12 +59,12 @@ func (b *bucket) set(clock time.Duration, level *big.Rat) {
 }
 
 // holds reports whether there are that many tokens at a time.
-func (b *bucket) holds(clock time.Duration, l window.Limit, tokens uint64) bool {
+func (b *bucket) has(clock time.Duration, l window.Limit, tokens uint64) bool {
 	return b.at(clock, l).Cmp(Whole(tokens)) >= 0
 }
 
 func (b *bucket) hasRoom(clock time.Duration, c window.Check) bool {
-	return b.holds(clock, c.Limit, max(c.Cost, 1))
+	return b.has(clock, c.Limit, max(c.Cost, 1))
 }
 
 // charge takes tokens, down to a burst below zero.
@@ -109,13 +109,13 @@ func (b *bucket) answer(clock time.Duration, c window.Check, room bool) window.D
 
 // wait returns the time until there are that many tokens, of which the bucket can hold all.
 func (b *bucket) wait(clock time.Duration, l window.Limit, tokens uint64) time.Duration {
-	if b.holds(clock, l, tokens) {
+	if b.has(clock, l, tokens) {
 		return 0
 	}
 	missing := new(big.Rat).Sub(Whole(tokens), b.at(clock, l))
 	parts := missing.Mul(missing, new(big.Rat).SetFrac64(l.Window.Microseconds(), int64(l.Rate)))
 	wait := max(b.wrote-clock, 0) + time.Duration(Ceil(parts).Int64())*time.Microsecond
-	if !b.holds(clock+wait, l, tokens) || b.holds(clock+wait-time.Microsecond, l, tokens) {
+	if !b.has(clock+wait, l, tokens) || b.has(clock+wait-time.Microsecond, l, tokens) {
 		panic(fmt.Sprintf("windowtest: %d tokens are not there first after %v", tokens, wait))
 	}
 	return wait
@@ -214,8 +214,8 @@ type counter struct {
 	hits  map[time.Duration]uint64 // by the start of the window
 }
 
-// Share is what the hits of the fixed window before now still count for, rounded up.
-func Share(previous uint64, covered, window time.Duration) uint64 {
+// Weighted is what the hits of the fixed window before now still count for, rounded up.
+func Weighted(previous uint64, covered, window time.Duration) uint64 {
 	hits := new(big.Int).Mul(new(big.Int).SetUint64(previous), big.NewInt(covered.Microseconds()))
 	return Ceil(new(big.Rat).SetFrac(hits, big.NewInt(window.Microseconds()))).Uint64()
 }
@@ -226,7 +226,7 @@ func (n *counter) counts(clock, window time.Duration) uint64 {
 	start := now - now%window
 	used := n.hits[start]
 	if previous := n.hits[start-window]; previous > 0 {
-		used += Share(previous, start+window-now, window)
+		used += Weighted(previous, start+window-now, window)
 	}
 	return used
 }

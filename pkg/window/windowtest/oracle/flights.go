@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Flight is the oracle of [window.InFlight]: lists of what is held, and of what has ended.
+// A Flight is the oracle of [window.InFlight]: lists of holds, and of what has ended.
 type Flight struct {
 	Epoch time.Duration
 	Logs  map[string]*FlightLog
@@ -18,10 +18,10 @@ type Flight struct {
 // A FlightLog is the book of a limit in flight.
 type FlightLog struct {
 	wrote time.Duration
-	held  []held
+	holds []hold
 }
 
-type held struct {
+type hold struct {
 	stream window.StreamID
 	until  time.Duration
 	cost   uint64
@@ -43,28 +43,28 @@ func (f *Flight) log(key string) *FlightLog {
 // backwards in a log.
 func (l *FlightLog) at(clock time.Duration) *FlightLog {
 	now := &FlightLog{wrote: max(clock, l.wrote)}
-	for _, h := range l.held {
+	for _, h := range l.holds {
 		if h.until > now.wrote {
-			now.held = append(now.held, h)
+			now.holds = append(now.holds, h)
 		}
 	}
 	return now
 }
 
 func (l *FlightLog) used() (sum uint64) {
-	for _, h := range l.held {
+	for _, h := range l.holds {
 		sum += h.cost
 	}
 	return sum
 }
 
 func (l *FlightLog) of(stream window.StreamID) int {
-	return slices.IndexFunc(l.held, func(h held) bool { return h.stream == stream })
+	return slices.IndexFunc(l.holds, func(h hold) bool { return h.stream == stream })
 }
 
 // keep replaces a log by what it has become. A log that holds nothing is forgotten.
 func (f *Flight) keep(key string, l *FlightLog) {
-	if l.held = slices.DeleteFunc(l.held, func(h held) bool { return h.cost == 0 }); len(l.held) == 0 {
+	if l.holds = slices.DeleteFunc(l.holds, func(h hold) bool { return h.cost == 0 }); len(l.holds) == 0 {
 		l.wrote = 0
 	}
 	f.Logs[key] = l
@@ -83,7 +83,7 @@ func (f *Flight) End(clock time.Duration, stream window.StreamID, deny time.Dura
 		l = l.at(clock)
 		if i := l.of(stream); i >= 0 {
 			was = true
-			l.held[i].cost = 0
+			l.holds[i].cost = 0
 		}
 		f.keep(key, l) // what has expired does not come back
 	}
@@ -150,10 +150,10 @@ func (f *Flight) record(clock time.Duration, c window.Check) {
 	switch {
 	case c.Cost == 0 || c.Limit.Hits == window.MaxHits:
 	case c.Mode == window.Refund && i >= 0:
-		l.held[i].cost -= min(c.Cost, l.held[i].cost)
+		l.holds[i].cost -= min(c.Cost, l.holds[i].cost)
 		f.keep(c.Key, l)
 	case c.Mode != window.Refund && i < 0 && f.Ended[c.Stream] <= clock:
-		l.held = append(l.held, held{c.Stream, roundMilli(l.wrote + c.Limit.Window), c.Cost})
+		l.holds = append(l.holds, hold{c.Stream, roundMilli(l.wrote + c.Limit.Window), c.Cost})
 		f.keep(c.Key, l)
 		delete(f.Ended, c.Stream) // that is over, also if the clock is set back
 	}
@@ -183,7 +183,7 @@ func (f *Flight) answer(clock time.Duration, c window.Check, room bool) window.D
 
 // wait returns the wait until what is used is good, if holds only expire.
 func (l *FlightLog) wait(clock time.Duration, good func(used uint64) bool) time.Duration {
-	left := slices.SortedFunc(slices.Values(l.held), func(a, b held) int { return cmp.Compare(a.until, b.until) })
+	left := slices.SortedFunc(slices.Values(l.holds), func(a, b hold) int { return cmp.Compare(a.until, b.until) })
 	used := l.used()
 	if good(used) {
 		return 0
@@ -193,5 +193,5 @@ func (l *FlightLog) wait(clock time.Duration, good func(used uint64) bool) time.
 			return h.until - clock
 		}
 	}
-	panic("windowtest: nothing is held, and a cost within the limit has no room")
+	panic("windowtest: there is no hold, and a cost within the limit has no room")
 }

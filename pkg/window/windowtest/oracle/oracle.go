@@ -295,7 +295,7 @@ func verdict(asks []window.Check, room []bool) bool {
 	return roomy || !some
 }
 
-// Now is the clock, held at the last charge or refund.
+// Now is the clock, or the time of the last charge or refund if that is later.
 func (l *Ledger) Now(clock time.Duration) time.Duration { return max(clock, l.wrote) }
 
 // Used is the cost of the entries that have not expired.

@@ -67,23 +67,23 @@ func Holding(stream window.StreamID, key string, most, cost uint64) window.Check
 }
 
 // End ends a stream, and fails the test if the store returns an error.
-func End(t *testing.T, s window.Store, stream window.StreamID, deny time.Duration) (held bool) {
+func End(t *testing.T, s window.Store, stream window.StreamID, deny time.Duration) (released bool) {
 	t.Helper()
-	held, err := s.(window.Releaser).End(t.Context(), stream, deny)
+	released, err := s.(window.Releaser).End(t.Context(), stream, deny)
 	if err != nil {
 		t.Fatalf("End(%d): got error %v", stream, err)
 	}
-	return held
+	return released
 }
 
 // A flightStep is one call: of Take, or of End if deny is not zero.
 type flightStep struct {
-	at   time.Duration
-	ask  window.Check
-	want window.Decision
-	ends window.StreamID
-	deny time.Duration
-	held bool
+	at       time.Duration
+	ask      window.Check
+	want     window.Decision
+	ends     window.StreamID
+	deny     time.Duration
+	released bool
 }
 
 const sec = time.Second
@@ -116,10 +116,10 @@ var flightSteps = map[string][]flightStep{
 		{at: 0, ask: Holding(1, "k", 2, 1), want: has(1, 10*sec, 10*sec)},
 		{at: sec, ask: Holding(2, "k", 2, 1), want: has(0, 9*sec, 10*sec)},
 		{at: sec, ask: Holding(3, "k", 2, 1), want: full(9*sec, 9*sec, 10*sec)},
-		{at: 2 * sec, ends: 1, deny: sec, held: true},
+		{at: 2 * sec, ends: 1, deny: sec, released: true},
 		{at: 2 * sec, ask: Holding(3, "k", 2, 1), want: has(0, 9*sec, 10*sec)},
-		{at: 3 * sec, ends: 2, deny: sec, held: true},
-		{at: 3 * sec, ends: 3, deny: sec, held: true},
+		{at: 3 * sec, ends: 2, deny: sec, released: true},
+		{at: 3 * sec, ends: 3, deny: sec, released: true},
 		{at: 3 * sec, ask: Holding(4, "k", 2, 0), want: has(2, 0, 0)},
 	},
 	"HoldsExpire": {
@@ -140,7 +140,7 @@ var flightSteps = map[string][]flightStep{
 		{at: sec, ask: Holding(1, "k", 2, 2), want: has(1, 9*sec, 9*sec)}, // whatever the cost
 		{at: sec, ask: Holding(2, "k", 2, 1), want: has(0, 9*sec, 10*sec)},
 		{at: sec, ask: Holding(1, "k", 2, 1), want: has(0, 9*sec, 10*sec)}, // full, and it holds
-		{at: 2 * sec, ends: 1, deny: sec, held: true},
+		{at: 2 * sec, ends: 1, deny: sec, released: true},
 		{at: 2 * sec, ends: 1, deny: sec},
 		{at: 2 * sec, ask: Holding(2, "k", 2, 1), want: has(1, 9*sec, 9*sec)},
 	},
@@ -154,14 +154,14 @@ var flightSteps = map[string][]flightStep{
 	},
 	"EndAlsoDeniesLater": {
 		{at: 0, ask: Holding(1, "k", 2, 1), want: has(1, 10*sec, 10*sec)},
-		{at: 0, ends: 1, deny: 5 * sec, held: true},
+		{at: 0, ends: 1, deny: 5 * sec, released: true},
 		{at: sec, ask: Holding(1, "k", 2, 1), want: window.Decision{Remaining: 2, RetryAfter: 4 * sec, Unsettled: true}},
 		{at: sec, ask: Holding(1, "late", 2, 1), want: window.Decision{Remaining: 2, RetryAfter: 4 * sec, Unsettled: true}},
 	},
 	"EndWithoutDeny": {
 		{at: 0, ends: 1, deny: -1},
 		{at: 0, ask: Holding(1, "k", 1, 1), want: has(0, 10*sec, 10*sec)},
-		{at: 0, ends: 1, deny: -1, held: true},
+		{at: 0, ends: 1, deny: -1, released: true},
 		{at: 0, ask: Holding(1, "k", 1, 1), want: has(0, 10*sec, 10*sec)},
 	},
 	"Costs": {
@@ -175,7 +175,7 @@ var flightSteps = map[string][]flightStep{
 		{at: 2 * sec, ask: Holding(4, "k", 5, 0), want: full(8*sec, 8*sec, 10*sec)},
 		{at: 2 * sec, ask: Holding(3, "k", 3, 1), want: has(0, 9*sec, 10*sec)}, // the limit was lowered, and it holds
 		{at: 2 * sec, ask: Holding(4, "k", 3, 1), want: full(9*sec, 9*sec, 10*sec)},
-		{at: 2 * sec, ends: 2, deny: sec, held: true},
+		{at: 2 * sec, ends: 2, deny: sec, released: true},
 		{at: 2 * sec, ask: Holding(4, "k", 5, 2), want: has(0, 8*sec, 10*sec)},
 	},
 	"Modes": {
@@ -186,7 +186,7 @@ var flightSteps = map[string][]flightStep{
 		{at: sec, ask: inMode(window.Refund, Holding(1, "k", 2, 9)), want: has(1, 10*sec, 10*sec)},
 		{at: sec, ask: inMode(window.Refund, Holding(1, "k", 2, 9)), want: has(1, 10*sec, 10*sec)},
 		{at: sec, ends: 1, deny: sec},
-		{at: sec, ends: 2, deny: sec, held: true},
+		{at: sec, ends: 2, deny: sec, released: true},
 		{at: sec, ask: inMode(window.Always, Holding(2, "k", 2, 1)), want: window.Decision{Remaining: 2, RetryAfter: sec, Unsettled: true}},
 		{at: sec, ask: inMode(window.Any, Holding(3, "k", 2, 1)), want: has(1, 10*sec, 10*sec)},
 	},
@@ -195,13 +195,13 @@ var flightSteps = map[string][]flightStep{
 		{at: sec, ask: Holding(2, "k", 3, 1), want: has(1, 10*sec, 29*sec)},
 		{at: 2 * sec, ask: Holding(3, "k", 3, 1), want: has(0, 9*sec, 28*sec)},
 		{at: 11 * sec, ask: Holding(4, "k", 3, 1), want: has(0, sec, 19*sec)},
-		{at: 12 * sec, ends: 1, deny: sec, held: true},
+		{at: 12 * sec, ends: 1, deny: sec, released: true},
 		{at: 12 * sec, ask: Holding(5, "k", 3, 3), want: window.Decision{Remaining: 2, RetryAfter: 9 * sec, UnitAfter: 9 * sec, ResetAfter: 9 * sec, Unsettled: true}},
 	},
 	"SetBack": {
 		{at: 60 * sec, ask: Holding(1, "k", 1, 1), want: has(0, 10*sec, 10*sec)},
 		{at: 50 * sec, ask: Holding(2, "k", 1, 1), want: full(20*sec, 20*sec, 20*sec)},
-		{at: 50 * sec, ends: 1, deny: sec, held: true},
+		{at: 50 * sec, ends: 1, deny: sec, released: true},
 		{at: 50 * sec, ask: Holding(2, "k", 1, 1), want: has(0, 10*sec, 10*sec)},
 	},
 	"Zero": {
@@ -231,8 +231,8 @@ func manyHolds() (steps []flightStep) {
 		{at: at, ask: Holding(99, "k", most+2, 1), want: has(1, first, 10*sec)},
 		{at: at, ask: forLong(Holding(98, "k", most+2, 1)), want: has(0, first, 30*sec)},
 		{at: at, ask: Holding(97, "k", most+2, 1), want: full(first, first, 30*sec)}, // before the last
-		{at: at, ends: 98, deny: sec, held: true},
-		{at: at, ends: 1, deny: sec, held: true},
+		{at: at, ends: 98, deny: sec, released: true},
+		{at: at, ends: 1, deny: sec, released: true},
 		{at: at, ask: Holding(97, "k", most, 1), want: full(first+apart, first+apart, 10*sec)},
 		{at: 10*sec + apart, ask: Holding(97, "k", most, 1), want: has(0, apart, 10*sec)}, // the second has expired
 		{at: 10*sec + apart, ask: Holding(96, "k", most, 1), want: full(apart, apart, 10*sec)},
@@ -250,8 +250,8 @@ func runFlightSteps(t *testing.T, open func(*testing.T) InFlightHarness) {
 				h.SetNow(time.Hour + step.at)
 				store := h.Stores[i%len(h.Stores)]
 				if step.ends != 0 {
-					if got := End(t, store, step.ends, max(step.deny, 0)); got != step.held {
-						t.Fatalf("step %d: End at %v: held %v, want %v", i, step.at, got, step.held)
+					if got := End(t, store, step.ends, max(step.deny, 0)); got != step.released {
+						t.Fatalf("step %d: End at %v: released %v, want %v", i, step.at, got, step.released)
 					}
 					continue
 				}
@@ -286,7 +286,7 @@ func runFlightGroups(t *testing.T, h InFlightHarness) {
 		t.Fatal("there is no room in flight, and the group was allowed")
 	}
 	used("denied in flight", 1, 1)
-	// Checks of one log are decided together, and held together.
+	// Checks of one log are decided together, and have one hold.
 	if got := take(t, store, group(Holding(3, "{g}fly", 5, 2), Holding(3, "{g}fly", 5, 3))); reference.Allowed(got) {
 		t.Fatal("5 more are allowed, and 1 is in flight")
 	}
@@ -295,7 +295,7 @@ func runFlightGroups(t *testing.T, h InFlightHarness) {
 	}
 	used("twice", 5, 1)
 	if !End(t, store, 1, time.Second) || !End(t, store, 3, time.Second) {
-		t.Fatal("the streams held nothing")
+		t.Fatal("the streams had no holds")
 	}
 	used("ended", 0, 1)
 	if got := take(t, store, one(Holding(98, "{h}fly", 5, 0))); got[0].Remaining != 5 {
@@ -315,7 +315,7 @@ func runFlightGroups(t *testing.T, h InFlightHarness) {
 		t.Fatalf("40 of 40 slots are taken: %+v", got)
 	}
 	if got := take(t, store, group(inMode(window.Always, Holding(201, "{g}crowd", 40, 1)), Holding(201, "{g}crowd", 40, 1))); got[0].Allowed || !got[1].Allowed {
-		t.Fatalf("held by Always: %+v, want no room for the first, and room for the second", got)
+		t.Fatalf("a hold by Always: %+v, want no room for the first, and room for the second", got)
 	}
 }
 
@@ -338,8 +338,8 @@ func runFlightBadChecks(t *testing.T, h InFlightHarness) {
 			}
 		})
 	}
-	if held, err := h.Stores[0].(window.Releaser).End(t.Context(), 0, time.Second); !errors.Is(err, window.ErrBadCheck) {
-		t.Errorf("End of no stream: held %v, error %v, want one that wraps %q", held, err, window.ErrBadCheck)
+	if released, err := h.Stores[0].(window.Releaser).End(t.Context(), 0, time.Second); !errors.Is(err, window.ErrBadCheck) {
+		t.Errorf("End of no stream: released %v, error %v, want one that wraps %q", released, err, window.ErrBadCheck)
 	}
 }
 
@@ -395,9 +395,9 @@ func runFlightHistory(t *testing.T, h *InFlightHarness, seed uint64, steps int, 
 		if r.IntN(moves/4) == 0 {
 			deny := windowtest.Pick(r, 0, milli, time.Second, time.Second+micro, 5*time.Second, 20*time.Second)
 			want := f.End(now, stream, deny)
-			past = append(past, fmt.Sprintf("%v: end %d deny %v: held %v", now, stream&0xffff, deny, want))
+			past = append(past, fmt.Sprintf("%v: end %d deny %v: released %v", now, stream&0xffff, deny, want))
 			if got := End(t, store, stream, deny); got != want {
-				t.Errorf("%s\nheld %v, want %v", tail(past), got, want)
+				t.Errorf("%s\nreleased %v, want %v", tail(past), got, want)
 				return
 			}
 			continue

@@ -58,8 +58,8 @@ func runFlightConcurrent(t *testing.T, h InFlightHarness) {
 		if allowed {
 			up.serve(int64(cost), func() bool { return false })
 		}
-		if held, err := store.(window.Releaser).End(t.Context(), stream, time.Second); err != nil || held != allowed {
-			t.Errorf("End: held %v, error %v, want %v", held, err, allowed)
+		if released, err := store.(window.Releaser).End(t.Context(), stream, time.Second); err != nil || released != allowed {
+			t.Errorf("End: released %v, error %v, want %v", released, err, allowed)
 		}
 	})
 	t.Logf("%d streams served, %d at once", up.served.Load(), up.peak.Load())
@@ -72,7 +72,7 @@ func runFlightConcurrent(t *testing.T, h InFlightHarness) {
 	}
 }
 
-// wantNothingLeft fails the test if something is held.
+// wantNothingLeft fails the test if there is a hold.
 func wantNothingLeft(t *testing.T, h InFlightHarness, most uint64) {
 	t.Helper()
 	for _, key := range []string{"{k}a", "{k}b", "{l}a"} {

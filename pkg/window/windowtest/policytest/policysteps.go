@@ -167,7 +167,7 @@ func fixedTables() []table {
 
 func counterTables() []table {
 	return []table{
-		{"the previous window counts by the share that is still covered", []step{
+		{"the previous window counts by the fraction that is still covered", []step{
 			{9 * second, one(estimated(10, 10)), answers(allowedLast(2*second, 11*second))},
 			{10 * second, one(estimated(10, 1)), answers(denied(0, second, second, 10*second))},
 			{11*second - micro, one(estimated(10, 1)), answers(denied(0, micro, micro, 9*second+micro))},

@@ -62,7 +62,7 @@ func TestWorstOfCounter(t *testing.T) {
 		for previous := range tt.limit + 1 {
 			var shares []uint64
 			for step := range tt.window {
-				shares = append(shares, oracle.Share(previous, time.Duration(tt.window-step)*micro, time.Duration(tt.window)*micro))
+				shares = append(shares, oracle.Weighted(previous, time.Duration(tt.window-step)*micro, time.Duration(tt.window)*micro))
 			}
 			s.share = append(s.share, shares)
 		}

@@ -51,7 +51,7 @@ func times() replay.Series {
 	return s
 }
 
-// rule invents the peaks of a limit that denied a share of its requests, and what others would have done.
+// rule invents the peaks of a limit that denied a part of its requests, and what others would have done.
 func rule(one replay.RuleReport, limit uint64, fraction float64) replay.RuleReport {
 	for i, percentile := range []float64{50, 90, 99, 99.9, 100} {
 		used := limit * []uint64{9, 41, 92, 99, 100}[i] / 100

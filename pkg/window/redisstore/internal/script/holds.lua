@@ -48,15 +48,15 @@ function holds.head(key, bytes, stream)
   if size < 13 or (size - 13) % 17 ~= 0 or s.total > most_holds then
     return nil
   end
-  local kind, held, mark, sum = read('>BI7BI4', bytes)
+  local kind, log_clock, mark, sum = read('>BI7BI4', bytes)
   local pays = 0
   if s.total > 0 then
     s.last, pays = read('>I6I3', tail)
   end
-  if kind ~= 165 or held > latest_clock or s.last > latest then
+  if kind ~= 165 or log_clock > latest_clock or s.last > latest then
     return nil
   end
-  s.now, s.used = math.max(held, clock), sum
+  s.now, s.used = math.max(log_clock, clock), sum
   if s.part then
     local ends = read('>I6', bytes, 22)
     s.brief = pays > 0 and ends * 1000 > s.now and ends <= s.last
@@ -146,19 +146,19 @@ local function cut(key, s, left)
   s.cost = left
 end
 
--- finish ends a stream in a log, and returns whether it held something. If it did not, the log
+-- finish ends a stream in a log, and returns whether it had a hold. If it did not, the log
 -- denies the stream for so many microseconds, unless that is 0. They count from the time of the
 -- log, which is ahead if the clock was set back.
 function holds.finish(key, s, deny)
-  local held = s.cost > 0
-  if held then
+  local released = s.cost > 0
+  if released then
     cut(key, s, 0)
   elseif deny > 0 and s.ended == 0 and s.total - s.expired < most_holds then
     put(key, s, math.ceil((s.now + deny) / 1000), 0)
   elseif (find_hold(s.bytes, s.stream, 1) or math.huge) <= s.expired then
     write(key, s, '', '', sub(s.bytes, 17 * s.expired + 14)) -- it must not come back with the clock
   end
-  return held
+  return released
 end
 
 -- known reads the value of a stream. It returns its kind, until when it matters in

@@ -9,24 +9,24 @@
 --   161 token bucket         'I5I6I4'  tokens + 2^32; fraction of a token, in 1/window; life
 --   162 fixed, 163 calendar  'I4I7'    used; end of the period in microseconds
 --   164 sliding counter      'I4I4'    used in the current window, and in the previous one
-local kind, held, mark = 159 + unit, clock, 0
+local kind, log_clock, mark = 159 + unit, clock, 0
 if unit == 2 then
   -- A token bucket. It gains most tokens in each window.
   major, minor = limit, 0
   if size == 24 then
     local life
-    kind, held, mark, major, minor, life = read('>BI7BI5I6I4', bytes)
-    corrupt = kind ~= 161 or held > latest_clock or major == 0 or major >= 2 ^ 33 or minor >= window
+    kind, log_clock, mark, major, minor, life = read('>BI7BI5I6I4', bytes)
+    corrupt = kind ~= 161 or log_clock > latest_clock or major == 0 or major >= 2 ^ 33 or minor >= window
     major = major - 2 ^ 32
     -- Its key lives until the end of a part of the window, see record.lua.
     local part = math.ceil(window / 4000000) * 1000000
-    idle = held + life * 1000000
+    idle = log_clock + life * 1000000
     idle = idle - idle % part + part
     -- Before the tokens come back: the waits that an earlier answer promised stay true.
     if major < -limit then
       major, minor = -limit, 0
     end
-    local passed = clock - held
+    local passed = clock - log_clock
     if passed > 0 and major < limit and not corrupt then
       local gained = passed * most
       if gained < 2 ^ 52 then
@@ -51,11 +51,11 @@ if unit == 2 then
   end
   used = limit - major
 elseif unit == 5 then
-  -- A sliding counter. A previous window counts by the share of it that is not over.
+  -- A sliding counter. A previous window counts by the fraction of it that is not over.
   if size == 17 then
-    kind, held, mark, major, minor = read('>BI7BI4I4', bytes)
-    corrupt = kind ~= 164 or held > latest_clock
-    local began = held - held % window
+    kind, log_clock, mark, major, minor = read('>BI7BI4I4', bytes)
+    corrupt = kind ~= 164 or log_clock > latest_clock
+    local began = log_clock - log_clock % window
     idle = began + (major > 0 and 2 or 1) * window
     if clock >= began + 2 * window then
       major, minor = 0, 0
@@ -66,7 +66,7 @@ elseif unit == 5 then
     corrupt = true
   end
   if minor > 0 then
-    local at = held > clock and held or clock
+    local at = log_clock > clock and log_clock or clock
     used = weigh(minor, window - at % window, window)
   end
   used = used + major
@@ -75,8 +75,8 @@ else
   -- its end, whatever the check says. minor is the end of the period that a charge begins.
   if size == 20 then
     local count
-    kind, held, mark, count, idle = read('>BI7BI4I7', bytes)
-    corrupt = kind ~= 159 + unit or held > latest_clock or idle <= held or idle - held > (unit == 3 and window or 400 * 86400 * 1000000)
+    kind, log_clock, mark, count, idle = read('>BI7BI4I7', bytes)
+    corrupt = kind ~= 159 + unit or log_clock > latest_clock or idle <= log_clock or idle - log_clock > (unit == 3 and window or 400 * 86400 * 1000000)
     if idle > clock and not corrupt then
       used, major = count, idle
     end
@@ -86,7 +86,7 @@ else
   if restores then
     minor = 0 -- it begins no period
   elseif unit == 3 then
-    minor = held > clock and held or clock
+    minor = log_clock > clock and log_clock or clock
     minor = minor - minor % window + window
   elseif clock < (step - most) * 1000000 then
     minor = (step - most) * 1000000
@@ -99,7 +99,7 @@ else
     major = minor
   end
 end
-if held > clock then
-  now = held
+if log_clock > clock then
+  now = log_clock
 end
 expiry = mark * 2 ^ 32

@@ -17,13 +17,13 @@ function once_records.look(bytes, _, window, _, _, most, _, _, _, cost)
   if bytes ~= '' then
     local kind
     if #bytes == 13 then
-      kind, s.ends, s.held, s.repeats = read('>BI7I4B', bytes)
+      kind, s.ends, s.paid, s.repeats = read('>BI7I4B', bytes)
     end
     if kind ~= 168 or s.ends > latest_clock + 86400000000 then -- an idempotency record lives for a day at most
       return nil
     end
     s.stays = clock < s.ends
-    s.covers = s.stays and cost <= s.held and s.repeats < most
+    s.covers = s.stays and cost <= s.paid and s.repeats < most
   end
   return 0, 0, s
 end

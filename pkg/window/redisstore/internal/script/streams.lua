@@ -4,7 +4,7 @@
 --
 --   'end'     KEYS[1] is the value of the stream. Ends the stream there and in all of its
 --             logs. Only for a single server, because the logs are not in KEYS. Returns 1 if
---             the stream held something, otherwise 0; and 2 more for each log that was removed
+--             the stream had a hold, otherwise 0; and 2 more for each log that was removed
 --             because its header contradicts its holds
 --   'forget'  KEYS[1] is the value of the stream. Ends the stream there. Returns the names of
 --             its logs, also after an earlier end, which may not have dropped all of them
@@ -48,12 +48,12 @@ end
 
 -- dropAll ends the stream in logs.
 local function dropAll(keys, deny)
-  local held, corrupt = 0, 0
+  local released, corrupt = 0, 0
   for i = 1, #keys do
     local got = drop(keys[i], deny)
-    held, corrupt = math.max(held, got % 2), corrupt + got - got % 2
+    released, corrupt = math.max(released, got % 2), corrupt + got - got % 2
   end
-  return held + corrupt
+  return released + corrupt
 end
 
 if verb == 'drop' then

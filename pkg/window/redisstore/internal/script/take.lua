@@ -39,9 +39,9 @@
 --              nothing remains, and the answer may count hits that are taken back. +16 if
 --              a part of the cost was not recorded, because a log holds twice its limit at most
 --   remaining  hits. For a group that was not judged: 0 if it came after its deadline,
---              1 if it was put off because too many full rings must move for it
+--              1 if the sender must ask again because too many full rings must move for it
 --   retry      microseconds until the cost has room. If a check in flight has room: 1 if its
---              stream holds the cost since now, 0 if it held it already
+--              stream holds the cost since now, 0 if it had a hold before
 --   unit       microseconds until one unit more has room: until the oldest slot
 --              expires, or, if nothing remains, until one unit has room
 --   reset      microseconds until the log is empty
@@ -83,8 +83,8 @@ local most_slots = 50006
 -- before is the running sum just before that slot. It returns the slot, its time, and
 -- the running sum just before it, or nil if the value is shorter than its header says.
 local function search(key, bytes, unit, total, start, before, edge, cost)
-  local held = struct.unpack('>I8', bytes, 2)
-  local ref = (held - held % unit) / unit
+  local log_clock = struct.unpack('>I8', bytes, 2)
+  local ref = (log_clock - log_clock % unit) / unit
   local head, count, capacity, skip, copies
   local ring = string.byte(bytes) % 2 == 1
   if ring then
@@ -178,8 +178,8 @@ n = #keys
 -- shrink beyond the same 256 kB.
 --
 -- A full ring must move before it can be charged. A group that must move a full ring
--- after the 256 kB is put off: it charges nothing, but moves the rings that fit. The
--- sender asks again at once. Calls of up to four checks move all their rings.
+-- after the 256 kB charges nothing, but moves the rings that fit. The sender asks again at
+-- once. Calls of up to four checks move all their rings.
 local moved, most_moved = 0, 262144
 
 -- The functions of the other policies, made when the first check needs them: no other call
@@ -210,16 +210,17 @@ local several, settling
 local denied, any, any_room   -- what the checks of the group add up to
 local rooms, seen             -- of a group of several: what has room, and what was read
 local removed, cut             -- the checks whose value was removed, or cost recorded in part
--- Of a group of several: its full rings and the bytes that they move; whether these are
--- too many; whether the group is put off; its pass:
---   pass    settling  scouting  order      its checks are
---   scout   false     true      forwards   judged, and nothing is recorded
---   judge   false     false     forwards   judged; what is always recorded is recorded
---   settle  true      any       backwards  charged and answered
--- Only a group that begins with checks that are recorded when they are judged is scouted
--- first, and scouted says that it was. If too many full rings must move, it is settled
--- without being judged again: put off.
-local full_rings, planned, too_many, put_off, scouting, scouted
+-- Of a group of several: its full rings; moved_after, the bytes that have moved once these have
+-- too; whether they are too many; ask_again, why the sender must ask again (1, 2; nil: it need
+-- not); its pass:
+--   pass     settling  dry_run  order      its checks are
+--   dry run  false     true     forwards   judged, and nothing is recorded
+--   judge    false     false    forwards   judged; what is always recorded is recorded
+--   settle   true      any      backwards  charged and answered
+-- Only a group that begins with checks that are recorded when they are judged has a dry run, and
+-- dry_run_over says that it had one. If too many full rings must move, the group is settled without
+-- being judged again, and the sender asks again.
+local full_rings, moved_after, too_many, ask_again, dry_run, dry_run_over
 
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
@@ -234,9 +235,9 @@ while i <= n do
     settling = not several
     if several then
       rooms, seen = {}, {}
-      if not scouted then
-        full_rings, planned, too_many = nil, moved, false
-        scouting = group == 0 and mode >= 3 and n > 4
+      if not dry_run_over then
+        full_rings, moved_after, too_many = nil, moved, false
+        dry_run = group == 0 and mode >= 3 and n > 4
       end
     end
     if dated then
@@ -247,7 +248,7 @@ while i <= n do
         local j_unit, j_ends, j_length, j_next
         last_of_group, j_unit, j_ends, j_length, j_next = read('>BI2xxxxxxI6xxxxxxxxxI4I4', args, 33 * j - 24)
         if j_unit == 4 and (clock >= (j_ends + j_next) * 1000000 or clock < (j_ends - j_length - 60) * 1000000) then
-          put_off = 2
+          ask_again = 2
         end
         j = j + 1
       end
@@ -306,10 +307,10 @@ while i <= n do
   elseif size >= 18 then
     -- The header: total is the number of slots. The oldest slots begin at at in bytes;
     -- copied is how many follow there: all of a small log, or the copies of a ring.
-    local kind, held, base, low, sum, at, copied
-    kind, held, base, expiry = read('>BI8I4I5', bytes)
+    local kind, log_clock, base, low, sum, at, copied
+    kind, log_clock, base, expiry = read('>BI8I4I5', bytes)
     local small = unit == 1 and 144 or 146
-    corrupt = held > latest_clock
+    corrupt = log_clock > latest_clock
     if kind == small and size % 9 == 0 then
       total, at = (size - 18) / 9, 19
       copied = total
@@ -327,16 +328,16 @@ while i <= n do
 
     -- A clock that is set back must neither reorder the log nor bring back what has
     -- expired.
-    if held > clock then
-      now = held
+    if log_clock > clock then
+      now = log_clock
     end
     before = base
     if total > 0 and not corrupt then
       -- The times. A slot of the time edge has just expired. Five bytes are enough for
       -- a time, because it is less than 2^39 units away from the log's clock.
-      local ref, edge = held, now - window
+      local ref, edge = log_clock, now - window
       if unit > 1 then
-        ref, edge = (held - held % unit) / unit, math.floor(edge / unit)
+        ref, edge = (log_clock - log_clock % unit) / unit, math.floor(edge / unit)
       end
       newest = ref + (low - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
       if newest <= edge then
@@ -392,22 +393,22 @@ while i <= n do
     end
     if several then
       rooms[i] = room
-      if full and live == 0 and n > 4 and not scouted and (group == 0 or i > from) and cost > 0 and (room or mode == 3) and mode < 4 then
+      if full and live == 0 and n > 4 and not dry_run_over and (group == 0 or i > from) and cost > 0 and (room or mode == 3) and mode < 4 then
         full_rings = full_rings or {}
         full_rings[i] = true
-        too_many = planned >= most_moved
-        planned = too_many and planned or planned + 131 + 9 * math.floor(total * 1.25)
+        too_many = moved_after >= most_moved
+        moved_after = too_many and moved_after or moved_after + 131 + 9 * math.floor(total * 1.25)
       end
-      if scouting then
+      if dry_run then
         if group > 0 and too_many then
-          last, settling, put_off = i, true, 1
+          last, settling, ask_again = i, true, 1
         end
       elseif mode < 3 then
         if group > 0 then
           last, settling = i, true -- all are judged
-          if full_rings and not scouted and not put_off and not denied and (any_room or not any) then
-            put_off = too_many and 1
-            moved = put_off and moved or planned
+          if full_rings and not dry_run_over and not ask_again and not denied and (any_room or not any) then
+            ask_again = too_many and 1
+            moved = ask_again and moved or moved_after
           end
         else
           seen[i] = {bytes, ring, expiry, now, total, live, used, before, first, newest, state, major, minor, idle}
@@ -418,9 +419,9 @@ while i <= n do
 
   -- What to record: a charge, what a refund leaves, or a full ring in more room.
   local charge, refund, grows = 0, false, false
-  if corrupt or scouting and not settling then
-    -- A corrupt value is removed below; a scouted check is judged once more.
-  elseif put_off then
+  if corrupt or dry_run and not settling then
+    -- A corrupt value is removed below; after a dry run a check is judged once more.
+  elseif ask_again then
     grows = full_rings and full_rings[i] and moved < most_moved
   elseif mode < 3 then
     if settling and room and not denied and (any_room or not any) then
@@ -434,8 +435,8 @@ while i <= n do
       charge = cost
     else
       -- A log holds twice its limit at most, and a value 2^32-1 hits. A bucket's has room for both.
-      local held = unit == 5 and major or unit == 2 and -2 ^ 32 or used
-      charge = math.max(math.min(cost, 2 * limit - used, 4294967295 - held), 0)
+      local counted = unit == 5 and major or unit == 2 and -2 ^ 32 or used
+      charge = math.max(math.min(cost, 2 * limit - used, 4294967295 - counted), 0)
       if cut or charge < cost then
         cut = cut or {}
         cut[i] = charge < cost
@@ -556,7 +557,7 @@ while i <= n do
       end
 
       if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from then
-        put_off = 1 -- the one check of its group
+        ask_again = 1 -- the one check of its group
       elseif not moves then
         -- A ring that stays in place. Write the header, with new copies if they are used
         -- up, and the slot that moves from the header into the circle.
@@ -597,17 +598,17 @@ while i <= n do
         else
           -- Room for a quarter more slots, but at most for as many as the log needs.
           count = need - 1
-          local held = grows and count + 1 or count -- a put-off charge needs a slot
-          capacity = held + math.max(math.floor(held / 4), 1)
-          if held < most then
+          local slots = grows and count + 1 or count -- the charge that is asked again needs a slot
+          capacity = slots + math.max(math.floor(slots / 4), 1)
+          if slots < most then
             capacity = math.min(capacity, most - 1)
           end
           copies = math.min(kept - 1, 10)
           whole = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, 0, count, capacity, 0, copies)
             .. string.sub(older, 1, 9 * copies) .. string.sub(later, 1, math.max(9 * copies - #older, 0)) .. string.rep('\0', 90 - 9 * copies)
             .. older .. later .. pushed .. string.rep(string.rep('\0', 9), capacity - count)
-          if put_off or not (several and full_rings and full_rings[i]) then
-            moved = moved + #whole -- otherwise it was planned
+          if ask_again or not (several and full_rings and full_rings[i]) then
+            moved = moved + #whole -- otherwise moved_after has it
           end
         end
       end
@@ -621,8 +622,8 @@ while i <= n do
     end
   end
 
-  if settling and put_off and not corrupt then
-    local reply = pack('>BI4I7I7I7', 3, put_off, 0, 0, 0)
+  if settling and ask_again and not corrupt then
+    local reply = pack('>BI4I7I7I7', 3, ask_again, 0, 0, 0)
     if not replies then
       return reply .. pack('>I7', clock)
     end
@@ -705,9 +706,9 @@ while i <= n do
       i = i - 1
     elseif settling then
       i, from, settling = last + 1, last + 1, false
-      last, put_off, scouting, scouted = i, false, false, false
-    elseif scouting and group > 0 then
-      i, scouting, scouted, moved = from, false, true, planned
+      last, ask_again, dry_run, dry_run_over = i, false, false, false
+    elseif dry_run and group > 0 then
+      i, dry_run, dry_run_over, moved = from, false, true, moved_after
     elseif group > 0 then
       last, settling = i, true
     else

@@ -46,11 +46,11 @@ for i = 1, #KEYS do
   -- Read the slots, oldest first; nil if the value is not a log.
   local size = #bytes
   local small = unit == 1 and 144 or 146
-  local kind, held, base, expiry, slots, capacity
+  local kind, log_clock, base, expiry, slots, capacity
   if size >= 18 then
-    kind, held, base, expiry = read('>BI8I4I5', bytes)
+    kind, log_clock, base, expiry = read('>BI8I4I5', bytes)
   end
-  if not held or held > latest_clock then
+  if not log_clock or log_clock > latest_clock then
     slots = nil
   elseif kind == small and size % 9 == 0 and size <= 135 then
     slots = sub(bytes, 19)
@@ -69,8 +69,8 @@ for i = 1, #KEYS do
   local taken, reset = 0, 0
   if slots and slots ~= '' then
     local total = #slots / 9
-    local ref = (held - held % unit) / unit
-    local edge = math.floor((math.max(clock, held) - window) / unit) -- a slot of this time has just expired
+    local ref = (log_clock - log_clock % unit) / unit
+    local edge = math.floor((math.max(clock, log_clock) - window) / unit) -- a slot of this time has just expired
     local function time_of(slot) -- from 1
       return ref + (read('>I5', slots, 9 * slot - 8) - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
     end
@@ -92,11 +92,11 @@ for i = 1, #KEYS do
         slots = table.concat(parts)
         total = #slots / 9
         if not capacity or total <= 6 then
-          bytes = pack('>BI8I4I5', small, held, base, expiry) .. slots
+          bytes = pack('>BI8I4I5', small, log_clock, base, expiry) .. slots
         else
           local count = total - 1
           local copies = math.min(count, 10)
-          bytes = pack('>BI8I4I5', small + 1, held, base, expiry) .. sub(slots, -9)
+          bytes = pack('>BI8I4I5', small + 1, log_clock, base, expiry) .. sub(slots, -9)
             .. pack('>I4I4I4BB', 0, count, capacity, 0, copies)
             .. sub(slots, 1, 9 * copies) .. string.rep('\0', 90 - 9 * copies)
             .. sub(slots, 1, 9 * count) .. string.rep('\0', 9 * (capacity - count))

@@ -38,26 +38,26 @@ func sumOf(k Key) (s sum, ok bool) {
 	return s, err == nil
 }
 
-// held is a record in the cache. It is immutable. It is small, because there may be a
+// A cacheRecord is what the cache knows of one key. It is immutable. It is small, because there may be a
 // million of them.
-type held struct {
+type cacheRecord struct {
 	subject Subject       // without an id: the key is unknown
 	asked   time.Duration // when the question began
 	until   time.Duration // when the record expires
 	change  uint64        // the number of the last change before the question
-	hold    *hold         // nil for most records
+	pause   *pause        // nil for most records
 }
 
-// A hold says that the source is not asked for a key until a time, unless there is a change
+// A pause says that the source is not asked for a key until a time, unless there is a change
 // after the one with the number change: it has answered with a malformed record.
-type hold struct {
+type pause struct {
 	until  time.Duration
 	change uint64
 }
 
-func (h *held) known() bool { return h.subject.ID != "" }
+func (h *cacheRecord) known() bool { return h.subject.ID != "" }
 
-func (h *held) answer() Answer {
+func (h *cacheRecord) answer() Answer {
 	if !h.known() {
 		return Answer{}
 	}
@@ -65,7 +65,7 @@ func (h *held) answer() Answer {
 }
 
 // ahead returns the time from which a request refreshes the record before it expires.
-func (h *held) ahead() time.Duration { return h.until - (h.until-h.asked)/5 }
+func (h *cacheRecord) ahead() time.Duration { return h.until - (h.until-h.asked)/5 }
 
 // lifetime returns how long a record is valid: the ttl, or maxAge if that is shorter, and
 // up to a tenth more or less by its key. So records that were loaded together do not
@@ -86,8 +86,8 @@ func (s *sum) lifetime(ttl, maxAge time.Duration) time.Duration {
 }
 
 // get returns the record of a key, or nil.
-func (c *Cache) get(s *sum) *held {
-	for _, records := range [...]*otter.Cache[sum, *held]{c.records.known, c.records.unknown} {
+func (c *Cache) get(s *sum) *cacheRecord {
+	for _, records := range [...]*otter.Cache[sum, *cacheRecord]{c.records.known, c.records.unknown} {
 		if h, ok := records.GetIfPresent(*s); ok {
 			return h
 		}
@@ -96,8 +96,8 @@ func (c *Cache) get(s *sum) *held {
 }
 
 // peek is get, but does not count as an access.
-func (c *Cache) peek(s *sum) *held {
-	for _, records := range [...]*otter.Cache[sum, *held]{c.records.known, c.records.unknown} {
+func (c *Cache) peek(s *sum) *cacheRecord {
+	for _, records := range [...]*otter.Cache[sum, *cacheRecord]{c.records.known, c.records.unknown} {
 		if e, ok := records.GetEntryQuietly(*s); ok {
 			return e.Value
 		}
@@ -105,8 +105,8 @@ func (c *Cache) peek(s *sum) *held {
 	return nil
 }
 
-// put replaces the record of a key. mu is held.
-func (c *Cache) put(s *sum, h *held) {
+// put replaces the record of a key. The caller has locked mu.
+func (c *Cache) put(s *sum, h *cacheRecord) {
 	to, from := c.records.known, c.records.unknown
 	if !h.known() {
 		to, from = from, to
