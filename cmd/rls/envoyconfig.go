@@ -85,7 +85,7 @@ func (e *envoyConfigCmd) domain(s settings.Settings) error {
 	}
 	if e.Guard {
 		if e.Guards = envoyconfig.Guards(g.Rules, e.Domain, s.Tiers.Source != settings.TiersNone); len(e.Guards) == 0 {
-			return usage("--guard: no rule fits. It needs a descriptor of one entry, which is remote_address, masked_remote_address or api_key, without by_tier, and a sliding window or a token bucket. With customers api_key does not fit, because they may have limits of their own")
+			return usage("--guard: no rule fits. It needs a descriptor of one entry, which is remote_address, masked_remote_address or api_key, without by_tier, and a sliding window or a token bucket. With customers api_key does not fit, because they may have overrides")
 		}
 	}
 	return nil

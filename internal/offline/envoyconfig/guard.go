@@ -27,7 +27,7 @@ var guarded = map[string]string{
 
 // Guards returns the guards of a domain. A rule has one if the guard can never be below its limit: its
 // descriptor has one entry, its limits deny, none is that of a tier, and no other rule replaces it.
-// customers is true if there are customers, who may have limits of their own.
+// customers is true if there are customers, who may have overrides.
 func Guards(rs *rules.Rules, domain string, customers bool) (out []Guard) {
 	if rs.ObservesAll() {
 		return nil
@@ -96,7 +96,7 @@ const guardFilter = `          # A guard against floods: Envoy itself refuses an
 func guard(text string, guards []Guard) (string, error) {
 	at := strings.Index(text, "          - name: envoy.filters.http.ratelimit\n            typed_config:\n")
 	if at < 0 || strings.Contains(text, "apply_on_stream_done: true") {
-		return "", errors.New("--guard: this shape has no place for it; use ratelimit, sidecar, tls or authorization")
+		return "", errors.New("--guard: this shape cannot have it; use ratelimit, sidecar, tls or authorization")
 	}
 	for { // comments belong to the filter
 		line := strings.LastIndexByte(text[:at-1], '\n') + 1
