@@ -38,8 +38,8 @@ func TestEnvoyConfig(t *testing.T) {
 		{"", guards("window: 90s, requests: 51"), "--guard", 0, "# per-address\n              - entries: [{key: remote_address}]\n                token_bucket: {max_tokens: 51, tokens_per_fill: 57, fill_interval: 90s}\n          - name: envoy.filters.http.ratelimit\n"},
 		{"", guards("policy: token_bucket, burst: 30, rate: 10/s"), "--guard --shape authorization", 0, "token_bucket: {max_tokens: 30, tokens_per_fill: 11, fill_interval: 1s}\n          # This filter is after ext_authz"},
 		{"", guards("limits: [{window: 1s, requests: 5}, {window: 1m, requests: 200}]"), "--guard", 0, "{max_tokens: 200, tokens_per_fill: 220, fill_interval: 60s}\n          - name"},
-		{"", guards("window: 1m, requests: 50"), "--guard --shape in-flight", 2, "--guard: this shape has no place for it"},
-		{"", guards("window: 1m, requests: 50"), "--guard --shape one-hop", 2, "--guard: this shape has no place for it"},
+		{"", guards("window: 1m, requests: 50"), "--guard --shape in-flight", 2, "--guard: this shape cannot have it"},
+		{"", guards("window: 1m, requests: 50"), "--guard --shape one-hop", 2, "--guard: this shape cannot have it"},
 		// Each of these could refuse more than rls does.
 		{"", guards("window: 1m, requests: 50, observe: 1%"), "--guard", 2, "--guard: no rule fits"},
 		{"", guards("window: 1m, requests: 50, policy: fixed"), "--guard", 2, "--guard: no rule fits"},
