@@ -154,7 +154,7 @@ func (r *Store) Holds(scope window.Scope) {
 }
 
 // End implements [window.Releaser].
-func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (released bool, err error) {
+func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
 	return r.redis.Front.End(ctx, stream, deny)
 }
 

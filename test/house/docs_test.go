@@ -408,6 +408,7 @@ var dictionary = map[string]string{
 // allowed are names that have such a word all the same, by package and name, with the reason.
 var allowed = map[string]string{
 	"middleware.Tell": "the library has it for its users",
+	"redislimit.held": "likewise",
 }
 
 var words = regexp.MustCompile(`[A-Z]+(?:[^A-Za-z]|$)|[A-Z]*[a-z]+|[A-Z]+`)

@@ -11,7 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
 )
 
-// found collects the findings of one place.
+// found collects the findings of one location.
 type found struct {
 	where string
 	all   []Finding
