@@ -169,6 +169,29 @@ func TestVerdictsAndHistory(t *testing.T) {
 	}
 }
 
+// TestRounding: for people a limit that has more is looser, although its times are now rounded. The JSON
+// form keeps the certain verdict.
+func TestRounding(t *testing.T) {
+	rule := func(limit string) diff.Set {
+		return mustLoad(t, tiers, "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r, "+limit+"}}\n")
+	}
+	const less, more = "window: 24h, requests: 9500", "window: 24h, requests: 12000"
+	for _, c := range []struct{ old, now, want string }{
+		{less, more, "looser (times are rounded up to 8.64s above 10,000)"},
+		{more, less, "stricter (times are rounded up to 8.64s above 10,000)"},
+		{"window: 1m, requests: 9, precision: 7s", "window: 1m, requests: 8, precision: 10s", "stricter (times are rounded up to 10s)"},
+		{"window: 1m, requests: 10, precision: 7s", "window: 1m, requests: 10, precision: 10s", "stricter and looser"},
+		{"window: 1h, requests: 9500", "window: 24h, requests: 12000", "stricter and looser"},
+	} {
+		r := diff.Compare(rule(c.old), rule(c.now))
+		var text strings.Builder
+		r.WriteText(&text, false)
+		if r.Verdict != diff.Both || r.Title() != c.want || !strings.Contains(text.String(), "): "+c.want+"\n") && !strings.Contains(text.String(), "  d|api_key: "+c.want+"\n") {
+			t.Errorf("%s → %s: the verdict is %s, the title %q, want %q:\n%s", c.old, c.now, r.Verdict, r.Title(), c.want, text.String())
+		}
+	}
+}
+
 // TestVerdictsOfOverrides: if limits that subjects have of their own make it uncertain what passes, the
 // verdict is Both.
 func TestVerdictsOfOverrides(t *testing.T) {

@@ -61,7 +61,7 @@ func (l *lines) rules(all []RuleChange) {
 		if location := cmp.Or(c.NewLocation, c.OldLocation); location != "" {
 			text += "  (" + location + ")"
 		}
-		l.title(text, c.Verdict)
+		l.title(text, withRounding(spoken(c.Changes, c.Verdict)))
 		if c.Note != "" {
 			l.add(1, c.Note, "")
 		}
@@ -75,7 +75,7 @@ func (l *lines) changes(all []Change, several bool) {
 	for i := range all {
 		c, v := &all[i], Verdict("")
 		if several {
-			v = c.Verdict
+			v = withRounding(spoken(all[i:i+1], c.Verdict))
 		}
 		l.add(1, c.String(), v)
 		if more := c.Consequences(); more != "" {

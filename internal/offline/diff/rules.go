@@ -306,8 +306,9 @@ func (g *grouped) add(c Change, tierName string) {
 func changesOf(before, after []explain.AccountLimit) (all []Change) {
 	history := historyOf(before, after)
 	was, is := textOf(before), textOf(after)
+	nearly, rounding := unrounded(before, after)
 	if was != is {
-		all = append(all, Change{What: "limits", Old: was, New: is, Verdict: enforced(before, after, verdictOf(before, after)), Worst: worstOf(before, after), History: history})
+		all = append(all, Change{What: "limits", Old: was, New: is, Verdict: enforced(before, after, verdictOf(before, after)), Worst: worstOf(before, after), History: history, nearly: nearly, rounding: rounding})
 	} else if history == Empty || history == Partly {
 		all = append(all, Change{What: "log", Old: was, New: is, Verdict: Neither, History: history})
 	}
@@ -328,7 +329,7 @@ func changesOf(before, after []explain.AccountLimit) (all []Change) {
 			}
 			v = enforced(before, after, v)
 		}
-		all = append(all, Change{What: of.what, Old: was, New: is, Verdict: v, History: history})
+		all = append(all, Change{What: of.what, Old: was, New: is, Verdict: v, History: history, nearly: nearly, rounding: rounding})
 	}
 	return all
 }

@@ -180,3 +180,27 @@ func historyOf(before, after []explain.AccountLimit) string {
 		return Partly
 	}
 }
+
+// unrounded compares limits as [verdictOf] does, but as if those after rounded times as those before. It
+// returns nothing unless the rounding alone makes the verdict [Both].
+func unrounded(before, after []explain.AccountLimit) (nearly, rounding string) {
+	if len(before) != len(after) || enforced(before, after, verdictOf(before, after)) != Both {
+		return "", ""
+	}
+	var longest time.Duration
+	above := ""
+	after = slices.Clone(after)
+	for i := range after {
+		for _, l := range []rules.Limit{before[i].Limit, after[i].Limit} {
+			if longest = max(longest, l.Precision); l.Precision > 0 && l.Precision == window.Precision(l.Limit) {
+				above = " above 10,000"
+			}
+		}
+		after[i].Limit.Precision = before[i].Limit.Precision
+	}
+	v := verdictOf(before, after)
+	if v != Looser && v != Stricter {
+		return "", ""
+	}
+	return string(v), "times are rounded up to " + longest.String() + above
+}
