@@ -127,16 +127,16 @@ type Change struct {
 }
 
 // spoken returns the verdict of changes for people, who care more for the limits than for the rounding
-// of times. The verdict of the changes is own.
-func spoken(changes []Change, own Verdict) (v Verdict, rounding string) {
+// of times. certain is the verdict of all changes.
+func spoken(changes []Change, certain Verdict) (v Verdict, rounding string) {
 	v = Neither
 	for i := range changes {
 		c := &changes[i]
 		rounding = cmp.Or(rounding, c.rounding)
 		v = join(v, cmp.Or(Verdict(c.nearly), c.Verdict))
 	}
-	if own != Both || rounding == "" || v == Both || v == Neither {
-		return own, ""
+	if certain != Both || rounding == "" || v == Both || v == Neither {
+		return certain, ""
 	}
 	return v, rounding
 }
