@@ -432,7 +432,9 @@ func TestPer(t *testing.T) {
 		want string
 	}{
 		"address": {func() (func(http.Handler) http.Handler, error) { return httplimit.PerAddress(2, time.Minute) }, "200 200 429 200"},
-		"header":  {func() (func(http.Handler) http.Handler, error) { return httplimit.PerHeader("x-api-key", 2, time.Minute) }, "200 200 429 200"},
+		"header": {func() (func(http.Handler) http.Handler, error) {
+			return httplimit.PerHeader("x-api-key", 2, time.Minute)
+		}, "200 200 429 200"},
 	} {
 		limit, err := tt.make()
 		if err != nil {
@@ -469,8 +471,8 @@ func TestUnknownEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = httplimit.New(l, httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{{httplimit.Address("remote_adress")}, {httplimit.Header("idempotency_key", "x")}}})
-	if want := `httplimit: key 0 of descriptor 0: no rule has the entry "remote_adress", did you mean "remote_address"?`; err == nil || err.Error() != want {
+	_, err = httplimit.New(l, httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{{httplimit.Address("remoteaddress")}, {httplimit.Header("idempotency_key", "x")}}})
+	if want := `httplimit: key 0 of descriptor 0: no rule has the entry "remoteaddress", did you mean "remote_address"?`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -417,5 +417,8 @@ func testAsk(t *testing.T, probe edge.RLSOptions) {
 		if got.Code != tt.code || !strings.Contains(got.Stdout+got.Stderr, tt.want) {
 			t.Errorf("rls explain --live %s: got exit code %d, %q and %q, want %d and %q", tt.args, got.Code, got.Stdout, got.Stderr, tt.code, tt.want)
 		}
+		if n := strings.Count(got.Stdout, "\n"); n > 3 {
+			t.Errorf("rls explain --live %s prints %d answers, want the last three at most:\n%s", tt.args, n, got.Stdout)
+		}
 	}
 }

@@ -123,7 +123,7 @@ func (i *Insight) read(ctx context.Context, u *Usage, limits []explain.AccountLi
 	var counted map[window.LogID]bool // by this process
 	if err != nil || listed != nil {
 		var problem string
-		readings, counted, problem = i.readLocal(ctx, u, ids, readings, err, listed)
+		readings, counted, problem = i.readLocal(ctx, u, ids, readings, listed)
 		u.Problem = join(u.Problem, problem)
 	}
 	for n := range limits {
@@ -179,7 +179,7 @@ func (i *Insight) useFallbackQuota(ctx context.Context, l *explain.AccountLimit,
 
 // readLocal returns readings with what this process has counted in the logs that the store did not
 // return, which these are, and a sentence about that.
-func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*inspect.Reading, read, listed error) (all map[window.LogID]*inspect.Reading, counted map[window.LogID]bool, problem string) {
+func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*inspect.Reading, listed error) (all map[window.LogID]*inspect.Reading, counted map[window.LogID]bool, problem string) {
 	var missing []window.LogID
 	for _, id := range ids {
 		if readings[id] == nil {
