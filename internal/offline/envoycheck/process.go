@@ -26,6 +26,9 @@ func certificates(in *Input, c *called) {
 
 // process checks the admin port, and whether Envoy runs the newest configuration.
 func process(in *Input) []Finding {
+	if in.Service.Settings == nil {
+		in.NotRead("settings of rls: give --config, and addresses, TLS and authorization are compared, too")
+	}
 	out := &found{where: "admin port " + text(in.Admin)}
 	if ip, err := netip.ParseAddr(in.Admin.Socket.Address); err == nil && !ip.IsLoopback() {
 		out.add(AdminExposed, "", "Open it on 127.0.0.1 only.", "The admin port is open to other machines. Each can switch limits off, stop Envoy and read its secrets.")
