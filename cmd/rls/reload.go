@@ -15,7 +15,7 @@ import (
 func reloadOf(c *cli) *cobra.Command {
 	var a adminPorts
 	cmd := leaf("reload", "Make the running service read its rules and tiers again.", func() error { return reload(c, &a) })
-	cmd.Long = cmd.Short + "\n\nIf it refuses the files, the last good ones stay active, and rls exits with 1. Settings are read only at the start."
+	cmd.Long = cmd.Short + "\n\nIf it refuses the files, the last good ones stay active, and rls exits with 1."
 	a.flags(cmd, waitToRead)
 	return cmd
 }
