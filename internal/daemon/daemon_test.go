@@ -544,7 +544,7 @@ func TestDescribe(t *testing.T) {
 		}
 	}
 	if err := rs.Add(rules.Rule{
-		Domain: "edge", Name: "shared", Terms: one, Share: []bool{true}, Path: []descriptors.Node{{Key: "path", Value: "a*", Pattern: true}},
+		Domain: "edge", Name: "shared", Terms: one, OneLog: []bool{true}, Path: []descriptors.Node{{Key: "path", Value: "a*", Pattern: true}},
 	}); err != nil {
 		t.Fatal(err)
 	}

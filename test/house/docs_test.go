@@ -391,6 +391,8 @@ var dictionary = map[string]string{
 	"places":   "waiters, positions, locations, shards",
 	"receipt":  "idempotency record",
 	"receipts": "idempotency records",
+	"share":    "fraction, percentage, fallback quota, one log",
+	"shares":   "fractions, percentages, fallback quotas",
 	"side":     "participant",
 	"sides":    "participants",
 	"spot":     "position",
@@ -407,8 +409,10 @@ var dictionary = map[string]string{
 
 // allowed are names that have such a word all the same, by package and name, with the reason.
 var allowed = map[string]string{
-	"middleware.Tell": "the library has it for its users",
-	"redislimit.held": "likewise",
+	"limiter.ShareThreshold": "the setting of envoyproxy/ratelimit",
+	"middleware.Tell":        "the library has it for its users",
+	"redislimit.held":        "likewise",
+	"rules.ShareThreshold":   "the setting of envoyproxy/ratelimit",
 }
 
 var words = regexp.MustCompile(`[A-Z]+(?:[^A-Za-z]|$)|[A-Z]*[a-z]+|[A-Z]+`)

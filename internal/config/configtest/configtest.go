@@ -203,7 +203,7 @@ func describe(r *rules.Rule) string {
 		if n.Pattern {
 			text += " (pattern)"
 		}
-		if i < len(r.Share) && r.Share[i] {
+		if i < len(r.OneLog) && r.OneLog[i] {
 			text += " (shared)"
 		}
 		if i < len(r.Metric.Values) && r.Metric.Values[i] {

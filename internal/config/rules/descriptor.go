@@ -13,16 +13,16 @@ import (
 
 // trail is the way from the top of a domain down to a descriptor.
 type trail struct {
-	path  []descriptors.Node
-	share []bool // levels with share_threshold; nil: none
-	value []bool // levels with value_to_metric; nil: none
+	path   []descriptors.Node
+	oneLog []bool // levels with share_threshold; nil: none
+	value  []bool // levels with value_to_metric; nil: none
 }
 
 func (t trail) then(n descriptors.Node, e *descriptorEntry) trail {
 	return trail{
-		path:  append(slices.Clip(t.path), n),
-		share: mark(t.share, len(t.path), bool(e.ShareThreshold.Value)),
-		value: mark(t.value, len(t.path), bool(e.ValueToMetric.Value)),
+		path:   append(slices.Clip(t.path), n),
+		oneLog: mark(t.oneLog, len(t.path), bool(e.ShareThreshold.Value)),
+		value:  mark(t.value, len(t.path), bool(e.ValueToMetric.Value)),
 	}
 }
 

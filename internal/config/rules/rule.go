@@ -23,7 +23,7 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 	rule := rules.Rule{
 		Domain: r.domain.name,
 		Path:   at.path,
-		Share:  at.share,
+		OneLog: at.oneLog,
 		Metric: rules.Metric{Values: at.value, Detailed: bool(e.DetailedMetric.Value)},
 		Quota:  bool(e.QuotaMode.Value),
 		Answer: rules.Answer{Metadata: e.Metadata.Value},
@@ -58,7 +58,7 @@ func (r *rulesReader) sharedTiers(rule *rules.Rule, v *rateLimit) {
 		return
 	}
 	subject := rule.SubjectLevel(r.Identity.Secrets)
-	if subject >= 0 && rule.Shares(subject) {
+	if subject >= 0 && rule.HasOneLog(subject) {
 		r.decoder.Warning(v.ByTier.Position, "the tiers share one log, because share_threshold gives all values of %s one log", strict.Label(rule.Path[subject].Key))
 	}
 }
@@ -74,7 +74,7 @@ func (r *rulesReader) labels(rule *rules.Rule, v *rateLimit) {
 			r.decoder.Problem(f.Position, "there are no subjects and no labels, because tiers.source is \"none\"")
 		case subject < 0 && rule.Subject == "":
 			r.decoder.Problem(f.Position, "the rule has no subject, so there are no labels: add subject, the key of the entry that says who is limited")
-		case subject >= 0 && rule.Shares(subject):
+		case subject >= 0 && rule.HasOneLog(subject):
 			r.decoder.Warning(f.Position, "the subjects share one log, because share_threshold gives all values of %s one log: the periods start on the day of the subject that asks", strict.Label(rule.Path[subject].Key))
 		}
 	})

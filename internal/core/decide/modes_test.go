@@ -205,8 +205,8 @@ func TestModes(t *testing.T) {
 		}, nil},
 		{"wildcards tell logs apart unless they share", nil, []rules.Rule{
 			rule("own", per(1, minute), descriptors.Node{Key: "f", Value: "a*", Pattern: true}),
-			with(rule("one", per(1, minute), descriptors.Node{Key: "f", Value: "b*", Pattern: true}), func(r *rules.Rule) { r.Share = []bool{true} }),
-			with(rule("deep", per(1, minute), descriptors.Node{Key: "f", Value: "c*", Pattern: true}, anyOf("u")), func(r *rules.Rule) { r.Share = []bool{true, false} }),
+			with(rule("one", per(1, minute), descriptors.Node{Key: "f", Value: "b*", Pattern: true}), func(r *rules.Rule) { r.OneLog = []bool{true} }),
+			with(rule("deep", per(1, minute), descriptors.Node{Key: "f", Value: "c*", Pattern: true}, anyOf("u")), func(r *rules.Rule) { r.OneLog = []bool{true, false} }),
 		}, []ask{
 			{0, request("f=a1"), "OK ok:0 by own"},
 			{0, request("f=a2"), "OK ok:0 by own"},
@@ -228,7 +228,7 @@ func TestModes(t *testing.T) {
 		}, nil},
 		{"one log has the strictest of its modes", nil, []rules.Rule{
 			{
-				Name: "s", Path: []descriptors.Node{{Key: "consumer", Value: "*", Pattern: true}}, Share: []bool{true},
+				Name: "s", Path: []descriptors.Node{{Key: "consumer", Value: "*", Pattern: true}}, OneLog: []bool{true},
 				Terms: per(3, minute), ByTier: map[string]rules.Terms{"starter": {Limits: per(2, minute).Limits, Observe: 1}},
 			},
 		}, []ask{
@@ -301,7 +301,7 @@ func TestDetail(t *testing.T) {
 		with(rule("v", per(9, time.Minute), anyOf("route"), anyOf("method"), anyOf("user")), func(r *rules.Rule) { r.Metric.Values = []bool{true, true, false} }),
 		with(rule("d", per(9, time.Minute), anyOf("path"), anyOf("api_key")), func(r *rules.Rule) { r.Metric.Detailed = true }),
 		with(rule("p", per(9, time.Minute), pattern("f", "a*"), one("g", "1"), pattern("h", "*")), func(r *rules.Rule) { r.Metric.Values = []bool{false, false, true} }),
-		with(rule("s", per(9, time.Minute), pattern("s", "a*"), anyOf("u")), func(r *rules.Rule) { r.Share, r.Metric.Detailed = []bool{true, false}, true }),
+		with(rule("s", per(9, time.Minute), pattern("s", "a*"), anyOf("u")), func(r *rules.Rule) { r.OneLog, r.Metric.Detailed = []bool{true, false}, true }),
 	)
 	for _, req := range []*Request{
 		request("route=api method=GET user=7"), request("path=/x api_key=acme-key"), request("f=ab g=1 h=z"), request("s=ab u=7"),

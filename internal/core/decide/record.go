@@ -139,7 +139,7 @@ func appendDetail(b []byte, rule *rules.Rule, entries descriptors.Descriptor) []
 		}
 		b = append(b, n.Key...)
 		value := n.Value
-		if n.Open() && (rule.Metric.Detailed || i < len(rule.Metric.Values) && rule.Metric.Values[i]) && (i >= len(rule.Share) || !rule.Share[i]) {
+		if n.Open() && (rule.Metric.Detailed || i < len(rule.Metric.Values) && rule.Metric.Values[i]) && (i >= len(rule.OneLog) || !rule.OneLog[i]) {
 			value = entries[i].Value
 		}
 		if value != "" && !rule.Hides(i) {

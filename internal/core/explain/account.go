@@ -170,7 +170,7 @@ func (p *Account) ofDigest(ctx context.Context) {
 		p.ofID(a, a.Subject.ID)
 	default:
 		p.Subject, p.Unavailable = a.Subject, a.Unavailable
-		p.ByAddress = p.rules.SharesUnknown() && !a.Unavailable
+		p.ByAddress = p.rules.UnknownByAddress() && !a.Unavailable
 		p.secret = p.query.Digest
 		if !p.ByAddress {
 			p.log = "key." + p.query.Digest
@@ -279,7 +279,7 @@ func (p *Account) Rule(i int) (limits []AccountLimit, open bool) {
 // takes reports whether the request that has a log matches the rule, and not a more specific one.
 func (p *Account) takes(rule *rules.Rule, n *reading) bool {
 	r, ok := p.rules.Domain(rule.Domain).Tree.Match(n.entries)
-	return ok && r == rule || slices.Contains(rule.Share, true) // whose values are not known
+	return ok && r == rule || slices.Contains(rule.OneLog, true) // whose values are not known
 }
 
 // NoLog returns the limits of an open rule, without logs.

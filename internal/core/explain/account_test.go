@@ -46,7 +46,7 @@ func accountRules(t tester, who rules.Identity) *rules.Rules {
 		with(rule("mine-open", per(9, time.Hour), one("generic", "mine"), anyOf("route")), func(r *rules.Rule) { r.Subject = "api_key" }),
 		with(rule("consumer", per(4, time.Hour), anyOf("consumer")), func(r *rules.Rule) { r.ByTier = map[string]rules.Terms{"starter": per(40, time.Hour)} }),
 		with(rule("consumer-a", per(3, time.Hour), fits("consumer", "a*")), func(r *rules.Rule) { r.Subject = "consumer" }),
-		with(rule("shared", per(2, time.Hour), fits("route", "z*"), anyOf("api_key")), func(r *rules.Rule) { r.Share = []bool{true} }),
+		with(rule("shared", per(2, time.Hour), fits("route", "z*"), anyOf("api_key")), func(r *rules.Rule) { r.OneLog = []bool{true} }),
 		rule("address", per(50, time.Minute), anyOf("remote_address")),
 		rule("network", per(51, time.Minute), anyOf("masked_remote_address")),
 		rule("one-address", per(52, time.Minute), one("remote_address", "192.0.2.9")),
@@ -169,7 +169,7 @@ func testAccount(t *rapid.T, rs *rules.Rules) {
 					}
 				case s.Subject != "":
 					own = "id." + s.Subject
-				case !rs.SharesUnknown():
+				case !rs.UnknownByAddress():
 					own = "key." + tier.FingerprintDigest(req.Descriptors[s.Descriptor].Entries[at].Value)
 				}
 				if id, ok := strings.CutPrefix(own, "id."); ok {
@@ -194,7 +194,7 @@ func testAccount(t *rapid.T, rs *rules.Rules) {
 	}
 	for _, key := range []string{"vip-key", "made-up"} {
 		digest := rs.Secrets().Digest(key)
-		if !rs.SharesUnknown() {
+		if !rs.UnknownByAddress() {
 			compareAccount(t, rs, "digest of "+key, AccountQuery{Digest: digest}, all, digests[digest])
 		}
 	}
@@ -391,10 +391,10 @@ func TestSampleIsWhatARequestGets(t *testing.T) {
 	for _, r := range []rules.Rule{
 		{Name: "per-key", Path: []descriptors.Node{key}, ByTier: map[string]rules.Terms{"free": limits(3), "pro": limits(5)}},
 		{Name: "pattern", Path: []descriptors.Node{route, key}, Terms: limits(4)},
-		{Name: "shared", Path: []descriptors.Node{key, route}, Share: []bool{false, true}, Terms: limits(4)},
+		{Name: "shared", Path: []descriptors.Node{key, route}, OneLog: []bool{false, true}, Terms: limits(4)},
 		{Name: "fixed", Path: []descriptors.Node{{Key: "g", AnyValue: true}, {Key: "api_key", Value: "key-acme"}, route}, Terms: rules.Terms{Limits: limits(4).Limits, Observe: 1}},
 		{Name: "customer", Subject: "customer", Path: []descriptors.Node{{Key: "customer", AnyValue: true}, {Key: "k", AnyValue: true}}, Terms: limits(4)},
-		{Name: "shared-key", Path: []descriptors.Node{{Key: "h", AnyValue: true}, {Key: "api_key", Value: "*", Pattern: true}}, Share: []bool{false, true}, ByTier: map[string]rules.Terms{"free": limits(3), "pro": limits(5)}},
+		{Name: "shared-key", Path: []descriptors.Node{{Key: "h", AnyValue: true}, {Key: "api_key", Value: "*", Pattern: true}}, OneLog: []bool{false, true}, ByTier: map[string]rules.Terms{"free": limits(3), "pro": limits(5)}},
 		{Name: "unlimited", Path: []descriptors.Node{{Key: "free", AnyValue: true}}, Terms: rules.Terms{Unlimited: true}},
 	} {
 		r.Domain = "d"

@@ -82,7 +82,7 @@ func (p *Account) matchSubject(rule *rules.Rule, m *ruleMatch) bool {
 		return true
 	}
 	switch n := rule.Path[at]; {
-	case rule.Shares(at):
+	case rule.HasOneLog(at):
 		return false // it is not a log of the subject alone
 	case !n.Open() && secret:
 		return p.hasFixedKey(n.Value)
@@ -116,7 +116,7 @@ func (p *Account) hasFixedKey(fingerprint string) bool {
 func (p *Account) matchAddress(rule *rules.Rule, m *ruleMatch) bool {
 	inPath := false
 	for i, n := range rule.Path {
-		if !rules.IsAddressKey(n.Key) || rule.Shares(i) {
+		if !rules.IsAddressKey(n.Key) || rule.HasOneLog(i) {
 			continue
 		}
 		switch {
@@ -145,7 +145,7 @@ func (p *Account) matchAddress(rule *rules.Rule, m *ruleMatch) bool {
 		return true
 	case !rule.HasSubject():
 		return false
-	case at >= 0 && (!p.rules.SharesUnknown() || !p.rules.Secrets().Is(rule.Subject) || !rule.Path[at].Open() || rule.Shares(at)):
+	case at >= 0 && (!p.rules.UnknownByAddress() || !p.rules.Secrets().Is(rule.Subject) || !rule.Path[at].Open() || rule.HasOneLog(at)):
 		return false
 	case at >= 0:
 		m.parts[at].Text, m.level = "addr."+p.address(), at

@@ -38,7 +38,7 @@ func Sample(rs *rules.Rules, rule *rules.Rule, s *tier.Subject) []AccountLimit {
 		name.Identity = append(name.Identity, part)
 	}
 	n, _ := p.read(context.Background(), rule, name)
-	if at := rule.SubjectAt(); rule.HasSubject() && at >= 0 && rule.Shares(at) { // the name does not say it
+	if at := rule.SubjectAt(); rule.HasSubject() && at >= 0 && rule.HasOneLog(at) { // the name does not say it
 		n.entries[at] = p.entriesOf(context.Background(), rule.Path[at].Key, holder, n.known)[0]
 	}
 	limits := p.limits(p.probe(rule, n))

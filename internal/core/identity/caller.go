@@ -99,7 +99,7 @@ func (p *CallerInfo) nameUnknown(rs *rules.Rules, rule *rules.Rule, req *Request
 				continue
 			}
 			switch {
-			case rs.Secrets().Is(e.Key) && (!rs.SharesUnknown() || unresolved):
+			case rs.Secrets().Is(e.Key) && (!rs.UnknownByAddress() || unresolved):
 				p.Digest = tier.FingerprintDigest(e.Value)
 			case rs.HidesEntry(e.Key):
 			case strings.HasPrefix(e.Value, tier.AnonymousPrefix):

@@ -166,7 +166,7 @@ func (f *Finder) Identify(e descriptors.Entry) (s Subject) {
 	switch known := a.Subject; {
 	case known != nil && !known.Disabled:
 		return Subject{Known: known, Tier: rs.TierOf(known), Log: descriptors.Text{Prefix: "id.", Value: known.ID}}
-	case secret && rs.SharesUnknown() && !a.Unavailable:
+	case secret && rs.UnknownByAddress() && !a.Unavailable:
 		s = f.unknown()
 		s.Digest = tier.FingerprintDigest(e.Value)
 	case secret:

@@ -43,9 +43,9 @@ type Terms struct {
 	Limits []Limit
 	// Unlimited means that the rule does not limit the tier. Limits is empty then.
 	Unlimited bool
-	// Observe is the share of logs, from 0 to 1, whose limits are only observed (shadow
+	// Observe is the fraction of logs, from 0 to 1, whose limits are only observed (shadow
 	// mode): they are decided and reported, but never deny. The name of a log decides
-	// whether it belongs to the share, so all processes agree.
+	// whether it is in the fraction, so all processes agree.
 	Observe float64
 }
 

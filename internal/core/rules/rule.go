@@ -27,9 +27,9 @@ type Rule struct {
 	// without ByTier the rule matches and limits nothing.
 	Terms  Terms
 	ByTier map[string]Terms
-	// Share marks the levels of Path whose pattern has one log for all values that
+	// OneLog marks the levels of Path whose pattern has one log for all values that
 	// match. Nil: none.
-	Share []bool
+	OneLog []bool
 	// Quota makes the rule one of several alternatives: at least one of the quota rules
 	// that a request matches must have room. A quota rule has one limit.
 	Quota  bool
@@ -106,7 +106,7 @@ type Storage struct {
 // Answer is what the rule changes in answers. The zero value changes nothing.
 type Answer struct {
 	Denial Denial
-	// RetryJitter is the largest share, from 0 to 1, by which clients are asked to wait
+	// RetryJitter is the largest fraction, from 0 to 1, by which clients are asked to wait
 	// longer than they must; see decide.LimitStatus.RetryAfter.
 	RetryJitter float64
 	// Metadata is returned as dynamic metadata for descriptors that have room:
@@ -146,8 +146,8 @@ func (r *Rule) String() string { return r.is.label }
 // Hides reports whether the values of a level of Path must not be shown.
 func (r *Rule) Hides(level int) bool { return r.is.hidden[level] }
 
-// Shares reports whether all values that match a level of Path share one log.
-func (r *Rule) Shares(level int) bool { return level < len(r.Share) && r.Share[level] }
+// HasOneLog reports whether all values that match a level of Path share one log.
+func (r *Rule) HasOneLog(level int) bool { return level < len(r.OneLog) && r.OneLog[level] }
 
 // Alternative reports whether the rule is one of several alternatives: by itself, or because all
 // rules are. Only rules that were added know the latter.

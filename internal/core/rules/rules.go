@@ -228,7 +228,7 @@ func (r *Rule) derive(rs *Rules) error {
 	r.Path = rs.CanonicalPath(r.Path)
 	for i, n := range r.Path {
 		r.is.hidden = append(r.is.hidden, secrets.Hides(n.Key))
-		if n.Open() && !r.Shares(i) {
+		if n.Open() && !r.HasOneLog(i) {
 			r.is.parts = append(r.is.parts, Part{Level: i, Secret: secrets.Is(n.Key)})
 		}
 	}
@@ -286,9 +286,9 @@ func (rs *Rules) Secrets() *tier.Secrets { return rs.who.Secrets }
 // Elsewhere returns Identity.Elsewhere.
 func (rs *Rules) Elsewhere() bool { return rs.who.Elsewhere }
 
-// SharesUnknown reports whether unknown keys share one log for each client address; see
+// UnknownByAddress reports whether unknown keys share one log for each client address; see
 // Identity.EachUnknownKey.
-func (rs *Rules) SharesUnknown() bool { return rs.who.Tiers != nil && !rs.who.EachUnknownKey }
+func (rs *Rules) UnknownByAddress() bool { return rs.who.Tiers != nil && !rs.who.EachUnknownKey }
 
 // ObservesAll reports whether all rules are only observed; see [Rules.ObserveAll].
 func (rs *Rules) ObservesAll() bool { return rs.all.observed }

@@ -42,7 +42,7 @@ func (rs *Rules) inFlightOf(r *Rule) (most uint64, ok bool) {
 // by their address, or by another subject than an API key in the descriptor.
 func (rs *Rules) countsEachCaller(r *Rule) bool {
 	for i, n := range r.Path {
-		if n.Open() && !r.Shares(i) && IsAddressKey(n.Key) {
+		if n.Open() && !r.HasOneLog(i) && IsAddressKey(n.Key) {
 			return true
 		}
 	}

@@ -93,7 +93,7 @@ func (r *Rule) scope(tier string) string {
 		switch {
 		case !n.Open():
 			with = append(with, n.Key+"="+value)
-		case r.Shares(i):
+		case r.HasOneLog(i):
 			with = append(with, fmt.Sprintf("%s that fits %s, together", n.Key, value))
 		default:
 			noun := r.noun(i)
@@ -165,7 +165,7 @@ func (r *Rule) Traits() []string {
 	add(r.Storage.Scope != "", "scope="+r.Storage.Scope)
 	add(r.Storage.Priority != window.PriorityNormal, "priority="+r.Storage.Priority.String())
 	add(r.Quota, "quota")
-	add(slices.Contains(r.Share, true), "share_threshold")
+	add(slices.Contains(r.OneLog, true), "share_threshold")
 	add(r.Charge.Always, "charge=always")
 	add(r.Charge.AllowedOnly, "charge=allowed")
 	add(r.Charge.Factor > 1, fmt.Sprintf("cost=%d", r.Charge.Factor))

@@ -41,7 +41,7 @@ func TestWords(t *testing.T) {
 		{rule("a", per(5, 250*time.Millisecond), anyOf("masked_remote_address")), "5 in any 250ms, for each client network"},
 		{rule("a", per(5, 7*24*time.Hour), fits("path", "/v1/*")), "5 in any 1w, for each value of path that fits /v1/*"},
 		{
-			with(rule("a", per(5, 15*time.Millisecond), fits("path", "/v1/*")), func(r *rules.Rule) { r.Share = []bool{true} }),
+			with(rule("a", per(5, 15*time.Millisecond), fits("path", "/v1/*")), func(r *rules.Rule) { r.OneLog = []bool{true} }),
 			"5 in any 15ms, for all requests with path that fits /v1/*, together",
 		},
 		{rule("a", per(0, time.Minute), one("api_key", "k1")), "nothing, for all requests with api_key=***"},

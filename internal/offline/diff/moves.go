@@ -80,7 +80,7 @@ func (c *comparison) apart(r *rules.Rule, level int) int {
 	switch n := &r.Path[level]; {
 	case !n.Open():
 		return byValue
-	case r.Shares(level):
+	case r.HasOneLog(level):
 		return byNothing
 	case c.old.Rules.HidesEntry(n.Key):
 		return bySubject

@@ -79,13 +79,13 @@ func randomMoveRule(rnd *rand.Rand) rules.Rule {
 			n.AnyValue, n.Pattern = n.Value == "", len(n.Value) > 0 && (n.Value[0] == '*' || n.Value[len(n.Value)-1] == '*')
 		}
 		r.Path = append(r.Path, n)
-		r.Share = append(r.Share, n.Open() && rnd.IntN(4) == 0)
+		r.OneLog = append(r.OneLog, n.Open() && rnd.IntN(4) == 0)
 		if key == "k" && rnd.IntN(3) == 0 {
 			break
 		}
 	}
-	if !slices.Contains(r.Share, true) {
-		r.Share = nil
+	if !slices.Contains(r.OneLog, true) {
+		r.OneLog = nil
 	}
 	if rnd.IntN(8) == 0 {
 		r.Charge.Factor = 2
@@ -108,7 +108,7 @@ func changed(rnd *rand.Rand, all []rules.Rule) []rules.Rule {
 		other := randomMoveRule(rnd)
 		switch rnd.IntN(5) {
 		case 0, 1:
-			all[i].Path, all[i].Share = other.Path, other.Share
+			all[i].Path, all[i].OneLog = other.Path, other.OneLog
 		case 2:
 			all[i].Terms = other.Terms
 		case 3:

@@ -32,8 +32,8 @@ type part struct {
 var parts = []part{
 	{what: "name", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return cmp.Or(r.GivenName(), r.Name) }},
 	{what: "subject", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return r.Subject }, verdict: incomparable},
-	{what: "share_threshold", text: marked((*rules.Rule).Shares), verdict: func(before, after *rules.Rule) Verdict {
-		return moreMarked(before, after, (*rules.Rule).Shares)
+	{what: "share_threshold", text: marked((*rules.Rule).HasOneLog), verdict: func(before, after *rules.Rule) Verdict {
+		return moreMarked(before, after, (*rules.Rule).HasOneLog)
 	}},
 	{what: "quota_mode", text: flag((*rules.Rule).Alternative), verdict: ordered(func(r *rules.Rule) int { return number(!r.Alternative()) })},
 	{what: "charge", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return charges[chargeOf(r)] }, verdict: ordered(chargeOf)},

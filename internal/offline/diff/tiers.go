@@ -101,7 +101,7 @@ func limitsOfTier(rs *rules.Rules, name string) move {
 // ofOne adds the changes of one subject under a rule. If others share its log, they get less where
 // the subject gets more, so no change is only stricter or only looser.
 func (m *move) ofOne(r *rules.Rule, all []Change) {
-	if slices.Contains(r.Share, true) {
+	if slices.Contains(r.OneLog, true) {
 		for i := range all {
 			all[i].Verdict = Both
 		}

@@ -124,11 +124,11 @@ func switches(in *Input) (found []Finding) {
 				})
 			}
 			if percent, by := in.percent(f.Enabled, "ratelimit.http_filter_enabled"); percent < 100 {
-				found = append(found, share(NotEnabled, percent, m.Where,
+				found = append(found, partial(NotEnabled, percent, m.Where,
 					fmt.Sprintf("%s is %g %%: the filter asks rls about that part of the requests only.", by, percent), "the requests that it does not ask about"))
 			}
 			if percent, by := in.percent(f.Enforced, "ratelimit.http_filter_enforcing"); percent < 100 {
-				found = append(found, share(NotEnforced, percent, m.Where,
+				found = append(found, partial(NotEnforced, percent, m.Where,
 					fmt.Sprintf("%s is %g %%: other requests over their limit pass, and Envoy only counts them.", by, percent), "requests over their limit"))
 			}
 		}
@@ -136,8 +136,8 @@ func switches(in *Input) (found []Finding) {
 	return found
 }
 
-// share returns a finding about a part of the requests. It is an error if the part is empty.
-func share(code Code, percent float64, where, message, passes string) Finding {
+// partial returns a finding about a part of the requests. It is an error if the part is empty.
+func partial(code Code, percent float64, where, message, passes string) Finding {
 	f := Finding{Code: code, Where: where, Message: message, Passes: passes, Fix: "Set it to 100 %."}
 	if percent > 0 {
 		f.Severity = Warning
@@ -145,7 +145,7 @@ func share(code Code, percent float64, where, message, passes string) Finding {
 	return f
 }
 
-// percent returns the share of requests of a fraction, and what sets it. key is the runtime key that
+// percent returns a fraction of requests as a percentage, and what sets it. key is the runtime key that
 // counts if the filter has none.
 func (in *Input) percent(of *envoydump.Fraction, key string) (percent float64, by string) {
 	percent, by = 100, "the runtime key "+key

@@ -178,7 +178,7 @@ func (in *Input) choose() {
 		}
 	}
 	delete(ports, 0)
-	shares := func(s *site) bool {
+	related := func(s *site) bool {
 		for name := range s.clusters {
 			if clusters[name] {
 				return true
@@ -187,7 +187,7 @@ func (in *Input) choose() {
 		return ports[s.Address.Socket.Port]
 	}
 	for _, s := range in.sites {
-		if names := in.Options.Listeners; len(names) > 0 && slices.Contains(names, s.Name) || len(names) == 0 && (!asking || s.asks() || shares(s)) {
+		if names := in.Options.Listeners; len(names) > 0 && slices.Contains(names, s.Name) || len(names) == 0 && (!asking || s.asks() || related(s)) {
 			in.chosen = append(in.chosen, s)
 		}
 	}

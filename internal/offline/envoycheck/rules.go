@@ -79,7 +79,7 @@ func (in *Input) withoutRule(s *sent, reached map[*Rule]bool) Finding {
 			code, n, message = EntryTooFew, 3, fmt.Sprintf("Envoy sends %s; the %s is deeper: %s.", s, rule, wanted)
 		case len(rule.Path) == len(s.entries) && s.sameKeys(rule):
 			code, n, message = OtherValue, 2, fmt.Sprintf("Envoy sends %s; the %s wants %s.", s, rule, wanted)
-		case len(rule.Path) == len(s.entries) && s.shares(rule):
+		case len(rule.Path) == len(s.entries) && s.overlaps(rule):
 			code, n, message = OtherKeys, 1, fmt.Sprintf("Envoy sends %s, for which there is no rule; the %s wants %s and is never reached.", s, rule, wanted)
 		}
 		if n > rank {
@@ -114,7 +114,7 @@ func (s *sent) permutes(r *Rule) bool {
 	})
 }
 
-func (s *sent) shares(r *Rule) bool {
+func (s *sent) overlaps(r *Rule) bool {
 	return slices.ContainsFunc(r.Path, func(n descriptors.Node) bool {
 		return slices.ContainsFunc(s.entries, func(e entry) bool { return e.takes(n) })
 	})

@@ -40,7 +40,7 @@ func Guards(rs *rules.Rules, domain string, customers bool) (out []Guard) {
 	}
 	for _, r := range all {
 		if r.Domain != domain || len(r.Path) != 1 || !r.Path[0].AnyValue || guarded[r.Path[0].Key] == "" || r.Path[0].Key == "api_key" && customers ||
-			len(r.ByTier) > 0 || r.Subject != "" || r.Terms.Observe > 0 || r.Alternative() || r.Charge.Always || r.Shares(0) || replaced[r.WrittenName()] {
+			len(r.ByTier) > 0 || r.Subject != "" || r.Terms.Observe > 0 || r.Alternative() || r.Charge.Always || r.HasOneLog(0) || replaced[r.WrittenName()] {
 			continue
 		}
 		best := Guard{Rule: r.Name, Key: r.Path[0].Key}

@@ -42,13 +42,13 @@ func ruleLayout(r *rules.Rule) layout {
 	l := layout{domain: r.Domain}
 	shared := false
 	for i := range r.Path {
-		shared = shared || r.Shares(i)
+		shared = shared || r.HasOneLog(i)
 	}
 	for i, n := range r.Path {
 		v := level{key: n.Key}
 		switch {
 		case r.Hides(i):
-		case r.Shares(i):
+		case r.HasOneLog(i):
 			v.value = n.Value
 		case r.Metric.Detailed:
 			v.shown, v.ends = true, !shared
