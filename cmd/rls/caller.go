@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
-	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text"
 )
@@ -73,8 +72,8 @@ func (f *callerFlags) query(c *cli, args []string) (insight.Query, error) {
 }
 
 // noCustomer returns an error if each instance that answered says that it knows no such customer.
-func noCustomer(all []client.Answer[insight.Usage]) (err error) {
-	for _, a := range client.Answered(all) {
+func noCustomer(all []insight.Answer[insight.Usage]) (err error) {
+	for _, a := range insight.Answered(all) {
 		if a.Value.Unknown == "" {
 			return nil
 		}

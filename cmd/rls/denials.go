@@ -32,7 +32,7 @@ func denials(c *cli) *cobra.Command {
 	cmd := leaf("denials", "Print the last requests that were denied, and by which limit.", func() error { return d.Run(c) })
 	cmd.Long = cmd.Short + "\n\n" +
 		"Each instance keeps its own last denials. rls merges those of several instances by time. Above a rate, an instance keeps a part of them; ×10 then stands for ten.\n\n" +
-		"With --follow, rls goes on printing new denials until it is interrupted. --json then prints one denial a line, with several addresses in --admin also the key admin."
+		"With --follow, rls goes on printing new denials until it is interrupted. --json then prints one denial a line, of several instances also the key instance."
 	f := cmd.Flags()
 	f.StringVar(&d.Rule, "rule", "", "only those of the rule with this `NAME`")
 	f.StringVar(&d.Subject, "subject", "", "only those of the customer with this `ID`")
@@ -41,7 +41,7 @@ func denials(c *cli) *cobra.Command {
 	f.StringVar(&d.Request, "request", "", "only that with this `ID` in x-request-id")
 	f.StringVar(&d.Since, "since", "", "only those of this long ago or later, such as 10m, or since a `TIME` such as 2026-01-31T09:30:00Z")
 	f.StringVar(&d.Shadow, "shadow", "", "`WHICH` denials in shadow mode: only (these alone), or no (none of them)")
-	f.IntVar(&d.Limit, "limit", 50, "at most `N` of each instance")
+	f.IntVar(&d.Limit, "limit", 50, "at most `N`, of each address in --admin")
 	f.BoolVar(&d.Local, "local", false, "times of this machine, not UTC")
 	f.BoolVarP(&d.Follow, "follow", "f", false, "go on with new ones")
 	d.flags(cmd, waitToRead)
@@ -78,21 +78,19 @@ func (d *denialsCmd) Run(c *cli) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	all := client.AskAll(ctx, ask, func(ctx context.Context, to client.Instance) (*insight.Denials, error) {
-		return ask.Denials(ctx, to, values, d.Limit)
-	})
-	answered := client.Answered(all)
+	whole, all := ask.Denials(ctx, values, d.Limit)
+	answered := insight.Answered(all)
 	switch {
 	case len(answered) == 0 && !d.JSON:
 	case d.Follow && len(answered) > 0:
 		return ask.Follow(ctx, values, all, followEvery, d.print, func(from, text string) { fmt.Fprintf(os.Stderr, "rls: %s: %s\n", from, text) })
 	case d.Follow:
 	case d.JSON:
-		if err := printJSON(len(all) > 1, all); err != nil {
+		if err := printJSON(len(whole) > 1, whole); err != nil {
 			return err
 		}
 	default:
-		d.write(all, values)
+		d.write(whole, all, values)
 	}
 	return client.Failed(all)
 }
@@ -101,7 +99,7 @@ func (d *denialsCmd) Run(c *cli) error {
 var followEvery = time.Second
 
 // print prints a denial as one line: as JSON, or in words.
-func (d *denialsCmd) print(one *client.Denial) error {
+func (d *denialsCmd) print(one *insight.Denial) error {
 	if !d.JSON {
 		_, err := fmt.Fprintln(&stdout, tables.DenialLine(one, d.page(false)))
 		return err
@@ -121,7 +119,7 @@ func (d *denialsCmd) page(several bool) tables.Page {
 }
 
 // write writes denials as a table, the newest last, where the eye is.
-func (d *denialsCmd) write(all []client.Answer[insight.Denials], filter url.Values) {
+func (d *denialsCmd) write(whole, all []insight.Answer[insight.Denials], filter url.Values) {
 	if list := client.Merge(all); len(list) > 0 {
 		tables.Denials(&stdout, list, d.page(len(all) > 1))
 	} else if len(filter) == 0 {
@@ -129,9 +127,9 @@ func (d *denialsCmd) write(all []client.Answer[insight.Denials], filter url.Valu
 	} else {
 		fmt.Fprintln(&stdout, "No denials that these flags choose.")
 	}
-	for _, a := range client.Answered(all) {
+	for _, a := range insight.Answered(whole) {
 		if a.Value.Sampled > 1 {
-			fmt.Fprintln(os.Stderr, coloursOf(os.Stdout).Yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.From.Name, a.Value.Sampled)))
+			fmt.Fprintln(os.Stderr, coloursOf(os.Stdout).Yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.From, a.Value.Sampled)))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/client"
+	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/words"
 )
@@ -32,8 +33,8 @@ func reload(c *cli, a *adminPorts) error {
 		}
 		return client.Failed(all)
 	}
-	for _, one := range client.Answered(all) {
-		fmt.Fprintf(&stdout, "%s: %s\n", one.From.Name, reloaded(one.Value))
+	for _, one := range insight.Answered(all) {
+		fmt.Fprintf(&stdout, "%s: %s\n", one.From, reloaded(one.Value))
 	}
 	return client.Failed(all)
 }

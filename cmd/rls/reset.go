@@ -72,14 +72,14 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 			return err
 		}
 	} else {
-		done := client.Answered(all)
-		if removed := slices.DeleteFunc(slices.Clone(done), func(a client.Answer[insight.Reset]) bool { return a.Value.Logs == 0 }); len(removed) > 0 {
+		done := insight.Answered(all)
+		if removed := slices.DeleteFunc(slices.Clone(done), func(a insight.Answer[insight.Reset]) bool { return a.Value.Logs == 0 }); len(removed) > 0 {
 			done = removed
 		} else if len(done) > 1 {
 			done = done[:1]
 		}
 		for _, a := range done {
-			tables.Reset(&stdout, a.Value, pageOf(os.Stdout, len(done) > 1, a.From.Name))
+			tables.Reset(&stdout, a.Value, pageOf(os.Stdout, len(done) > 1, a.From))
 		}
 	}
 	return client.Incomplete(all, func(r *insight.Reset) string { return r.Problem })
@@ -91,12 +91,12 @@ func (r *resetCmd) confirmed(ask *client.Client, q insight.Query) (bool, error) 
 		return true, nil
 	}
 	before := ask.Usage(context.Background(), q)
-	answered := client.Answered(before)
+	answered := insight.Answered(before)
 	if err := noCustomer(before); err != nil || len(answered) == 0 {
 		return false, cmp.Or(err, client.Failed(before))
 	}
 	for _, a := range answered {
-		tables.Usage(os.Stderr, a.Value, nil, pageOf(os.Stderr, len(before) > 1, a.From.Name))
+		tables.Usage(os.Stderr, a.Value, nil, pageOf(os.Stderr, len(before) > 1, a.From))
 	}
 	what := "all of its limits"
 	if q.Rule != "" {

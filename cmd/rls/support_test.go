@@ -19,7 +19,6 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/operate/admin"
-	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
@@ -234,7 +233,7 @@ func TestUsageOfNoCustomer(t *testing.T) {
 func TestReload(t *testing.T) {
 	port := newPort(t)
 	code, out, fails := command(t, "", "reload", "--admin", port.address()+",127.0.0.1:1")
-	if want := port.address() + ": 3 rules active, generation 51850eff, unchanged\n"; code != 3 || out != want || !strings.Contains(fails, "1 of 2 instances did not answer") {
+	if want := port.address() + ": 3 rules active, generation 51850eff, unchanged\n"; code != 3 || out != want || !strings.Contains(fails, "from 1 of 2 instances; 127.0.0.1:1 did not answer") {
 		t.Errorf("exit code %d, %s%s, want 3 and %s", code, out, fails, want)
 	}
 	if code, out, _ = command(t, "", "reload", "--json", "--admin", port.address()); code != 0 || !strings.Contains(out, `"rules": 3`) {
@@ -429,7 +428,7 @@ func TestDenialTables(t *testing.T) {
 		}
 		golden(t, fmt.Sprintf("denials-%d.txt", width), strings.ReplaceAll(out, clockOf(port.denials.Denials[0].At), "12:00:00"))
 	}
-	if want := "GET /v1/denials?limit=50&rule=a%26b&shadow=no&since=10m"; port.asked[0] != want {
+	if want := "GET /v1/denials?instances=all&limit=50&rule=a%26b&shadow=no&since=10m"; port.asked[0] != want {
 		t.Errorf("asked %s, want %s", port.asked[0], want)
 	}
 	_, out, _ := command(t, "", "denials", "--json", "--admin", port.URL)
@@ -456,7 +455,7 @@ func TestFollow(t *testing.T) {
 	safe(t, out+fails, 0)
 	var rules []string
 	for line := range strings.Lines(out) {
-		var d client.Denial
+		var d insight.Denial
 		if err := json.Unmarshal([]byte(line), &d); err != nil {
 			t.Errorf("%v in %s", err, line)
 		}

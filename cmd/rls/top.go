@@ -58,19 +58,17 @@ func (t *topCmd) Run(c *cli) error {
 		limit = max(limit, askedOfEach) // a sum needs more of each list than it shows, or is too large
 	}
 	values := url.Values{"by": {t.By}, "order": {t.Order}, "minutes": {strconv.Itoa(t.Minutes)}, "limit": {strconv.Itoa(limit)}}
-	all := client.AskAll(context.Background(), ask, func(ctx context.Context, to client.Instance) (*insight.Top, error) {
-		return ask.Top(ctx, to, values)
-	})
+	all := ask.Top(context.Background(), values)
 	if t.JSON {
 		if err := printJSON(several, all); err != nil {
 			return err
 		}
-	} else if good := client.Answered(all); len(good) > 0 {
-		sum := client.Sum(good, limit)
-		if len(sum.Entries) > t.Limit {
-			sum.Entries = sum.Entries[:t.Limit]
-		}
+	} else if len(insight.Answered(all)) > 0 {
+		sum := insight.SumTops(all, limit, t.Limit)
 		tables.Top(&stdout, &sum, t.By, t.Order, t.Minutes, pageOf(os.Stdout, false, ""))
+	}
+	if !several && all[0].Err == nil {
+		return client.Missing(all[0].Value.Instances)
 	}
 	return client.Failed(all)
 }

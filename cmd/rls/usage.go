@@ -75,9 +75,9 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 		}
 	}
 	all := ask.Usage(ctx, q)
-	shown := make([]client.Answer[shownUsage], len(all))
+	shown := make([]insight.Answer[shownUsage], len(all))
 	for i, a := range all {
-		shown[i] = client.Answer[shownUsage]{From: a.From, Err: a.Err}
+		shown[i] = insight.Answer[shownUsage]{From: a.From, Err: a.Err}
 		if a.Err == nil {
 			shown[i].Value = &shownUsage{a.Value, ask.Lookup(ctx, a.From, q)}
 		}
@@ -88,12 +88,12 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 			return err
 		}
 	} else {
-		known := slices.DeleteFunc(client.Answered(shown), func(a client.Answer[shownUsage]) bool { return a.Value.Unknown != "" })
+		known := slices.DeleteFunc(insight.Answered(shown), func(a insight.Answer[shownUsage]) bool { return a.Value.Unknown != "" })
 		for i, a := range known {
 			if i > 0 {
 				fmt.Fprintln(&stdout)
 			}
-			tables.Usage(&stdout, a.Value.Usage, a.Value.Tiers, pageOf(os.Stdout, several, a.From.Name))
+			tables.Usage(&stdout, a.Value.Usage, a.Value.Tiers, pageOf(os.Stdout, several, a.From))
 		}
 	}
 	if err := noCustomer(all); err != nil {

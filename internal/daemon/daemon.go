@@ -35,6 +35,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/internal/operate/peers"
 	"github.com/slidegate/slidegate/internal/operate/rates"
 	"github.com/slidegate/slidegate/internal/operate/tracing"
 )
@@ -188,6 +189,7 @@ type operators struct {
 	insight  *insight.Insight
 	history  *history.Counter
 	access   *admin.Access
+	peers    *peers.Peers // nil: this process knows no others
 	sampler  *rates.Sampler
 	instance string // the name of this process in answers
 	version  string

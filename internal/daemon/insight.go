@@ -24,6 +24,7 @@ func (p *process) openInsight() {
 		host = "unknown"
 	}
 	p.operators.instance = host
+	p.openPeers(host)
 	rs := func() *rules.Rules { return p.decider.Rules() }
 	o := insight.Options{
 		Instance: host, Store: p.settings.Store.Type, Rules: rs,

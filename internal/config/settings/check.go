@@ -170,8 +170,8 @@ func (l *settingsLoader) secrets() {
 			l.problem("secrets.entries", "%s is listed twice", strict.Quote(e))
 		}
 	}
-	l.secret("secrets.key", &s.Key, s.KeyFile)
-	l.secret("secrets.previous_key", &s.PreviousKey, s.PreviousKeyFile)
+	l.secret("secrets.key", &s.Key, s.KeyFile, minSecret)
+	l.secret("secrets.previous_key", &s.PreviousKey, s.PreviousKeyFile, minSecret)
 	switch {
 	case s.PreviousUnkeyed && (s.PreviousKey != "" || s.PreviousKeyFile != ""):
 		l.problem("secrets.previous_unkeyed", "%s is also set: set only one of the two", l.given("secrets.previous_key_file", "secrets.previous_key"))
@@ -182,17 +182,17 @@ func (l *settingsLoader) secrets() {
 	}
 }
 
-// secret checks a secret, and reads the file that holds it instead.
-func (l *settingsLoader) secret(path string, s *Secret, file string) {
+// secret checks a secret of at least so many bytes, and reads the file that holds it instead.
+func (l *settingsLoader) secret(path string, s *Secret, file string, least int) {
 	switch {
 	case *s != "" && file != "":
 		l.problem(path+"_file", "%s is also set: set only one of the two", path)
-	case *s != "" && len(*s) < minSecret:
-		l.problem(path, "the secret has fewer than %d bytes", minSecret)
+	case *s != "" && len(*s) < least:
+		l.problem(path, "the secret has fewer than %d bytes", least)
 	case file != "":
 		text, err := readLine(file)
-		if err == nil && len(text) < minSecret {
-			err = fmt.Errorf("the secret has fewer than %d bytes", minSecret)
+		if err == nil && len(text) < least {
+			err = fmt.Errorf("the secret has fewer than %d bytes", least)
 		}
 		if err != nil {
 			l.problem(path+"_file", "%s: %s", strict.Quoteless(file), err)
@@ -221,6 +221,7 @@ func secretValues(s *Settings) map[string]any {
 		"tiers.postgres.password":       &s.Tiers.Postgres.Password,
 		"tiers.http.token":              &s.Tiers.HTTP.Token,
 		"secrets.key":                   &s.Secrets.Key,
+		"admin.peers_key":               &s.Admin.PeersKey,
 		"secrets.previous_key":          &s.Secrets.PreviousKey,
 	}
 	for i := range s.Store.Scopes {

@@ -63,6 +63,9 @@ type Admin struct {
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
 	// TokenFile has a line for each token: read TOKEN or act TOKEN.
 	TokenFile string `yaml:"token_file" doc:"a file with the tokens of the admin port, one a line: read TOKEN or act TOKEN. Without it and admin.hosts, reads on loopback need none. Required if the address is not on loopback"`
+	// PeersKey is the secret by which the instances that share a Redis know each other.
+	PeersKey     Secret `yaml:"-"`
+	PeersKeyFile string `yaml:"peers_key_file" doc:"a file with a random secret of at least 32 bytes, the same in all instances that share a Redis: they then ask each other at admin.address, and the console shows all of them. Empty: it shows one"`
 }
 
 // Insight says what a process keeps of denials, for the admin port.

@@ -102,7 +102,11 @@ func (a Address) OnLoopback() bool {
 
 // admin checks who may read the admin port.
 func (l *settingsLoader) admin() {
+	l.secret("admin.peers_key", &l.settings.Admin.PeersKey, l.settings.Admin.PeersKeyFile, 2*minSecret)
 	a := l.settings.Admin
+	if l.settings.Store.Type != StoreRedis {
+		l.refuse("admin", []string{"peers_key_file", "peers_key"}, "instances know each other by their Redis: set store.type to redis")
+	}
 	if a.TokenFile != "" {
 		if _, err := ReadTokens(a.TokenFile); err != nil {
 			l.problem("admin.token_file", "%s", err)

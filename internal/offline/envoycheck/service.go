@@ -61,11 +61,11 @@ func (s *Service) Ask(ctx context.Context, ask *client.Client) error {
 		return err
 	}
 	s.add(state)
-	denials, err := ask.Denials(ctx, of, url.Values{"shadow": {"no"}}, 1)
-	if err == nil && len(denials.Denials) > 0 {
-		s.Denied = denials.Seen
+	whole, _ := ask.Denials(ctx, url.Values{"shadow": {"no"}}, 1)
+	if first := whole[0]; first.Err == nil && len(first.Value.Denials) > 0 {
+		s.Denied = first.Value.Seen
 	}
-	return err
+	return whole[0].Err
 }
 
 // add adds what a running service says of itself.

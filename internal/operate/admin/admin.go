@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/docs"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
 // Pages are the contents of the admin port.
@@ -31,6 +32,8 @@ type Pages struct {
 	History func(context.Context, history.Query) (*history.History, error)
 	// State returns the state of the process.
 	State func() insight.State
+	// Peers are the other instances. Nil: this one knows none.
+	Peers *peers.Peers
 	// Explain says what the active rules say to a request, and charges nothing. A mistake in the
 	// request is an [insight.InvalidError].
 	Explain func(context.Context, ExplainRequest) (*Explained, error)
@@ -101,6 +104,9 @@ func Handler(p Pages) http.Handler {
 		read(docs.Path, p.Docs)
 	}
 	a.serve(mux)
+	if p.Peers != nil {
+		mux.Handle("POST "+peers.Path, p.Peers.Handler(a.forPeers()))
+	}
 	// Profiles show memory and take work.
 	for pattern, h := range map[string]http.HandlerFunc{
 		"GET /debug/pprof/": pprof.Index, "GET /debug/pprof/cmdline": pprof.Cmdline, "GET /debug/pprof/profile": pprof.Profile,

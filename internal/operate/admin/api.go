@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
 // A route is one method and path of the API.
@@ -25,6 +26,21 @@ type route struct {
 	params       []string // query parameters
 	summary      string   // for the list of the pages and the description of the API
 	serve        func(http.ResponseWriter, *http.Request, url.Values)
+}
+
+// ServeHTTP answers a request.
+func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	query, err := readQuery(req, r.params)
+	if err == nil {
+		_, err = choice(query, "instances", []string{"all"}, "")
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "%s", err)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	r.serve(w, req, query)
 }
 
 // An api answers questions over HTTP as JSON.
@@ -44,6 +60,28 @@ func (a *api) serve(mux *http.ServeMux) {
 	})))
 }
 
+// forPeers serves what other instances may ask: the paths that can be asked of all. It asks no other.
+func (a *api) forPeers() http.Handler {
+	mux, alone := http.NewServeMux(), *a
+	alone.Peers = nil
+	for _, r := range alone.routes() {
+		if slices.Contains(r.params, "instances") {
+			mux.Handle(r.path, r)
+		}
+	}
+	return mux
+}
+
+// answerAll answers with what this instance has, or with that of all instances, merged, if the query
+// wants it.
+func answerAll[T any](a *api, w http.ResponseWriter, r *http.Request, query url.Values, here T, merge func([]insight.Answer[T]) T) {
+	if query.Has("instances") {
+		query.Del("instances")
+		here = peers.Ask(r.Context(), a.Peers, r.URL.Path+"?"+query.Encode(), here, merge)
+	}
+	answer(w, here)
+}
+
 // routes returns all paths of the API.
 func (a *api) routes() []route {
 	all := []route{
@@ -51,12 +89,12 @@ func (a *api) routes() []route {
 		{"GET", "/v1/usage", false, []string{"subject", "address", "descriptor", "digest", "rule", "cursor"}, "What a customer has used of each limit. Charges nothing. Name one of subject, address, descriptor and digest.", a.usage},
 		{"GET", "/v1/logs", false, []string{"rule", "cursor"}, "What all customers have used, 100 counters a page. Charges nothing.", a.logs},
 		{"POST", "/v1/reset", true, nil, "Give a customer its limits back, in all instances of the store. Name one of subject, address, descriptor and digest.", a.reset},
-		{"GET", "/v1/resets", false, nil, "The last resets of this instance, the newest first.", a.resets},
-		{"GET", "/v1/denials", false, []string{"rule", "subject", "route", "address", "request", "since", "shadow", "limit"}, "The last denials of this instance, the newest first.", a.denials},
-		{"GET", "/v1/top", false, []string{"by", "order", "minutes", "limit"}, "Who is denied most, or is nearest to its limits, in this instance. error is how much too large a count may be.", a.top},
+		{"GET", "/v1/resets", false, []string{"instances"}, "The last resets of this instance, the newest first.", a.resets},
+		{"GET", "/v1/denials", false, []string{"rule", "subject", "route", "address", "request", "since", "shadow", "limit", "instances"}, "The last denials of this instance, the newest first.", a.denials},
+		{"GET", "/v1/top", false, []string{"by", "order", "minutes", "limit", "instances"}, "Who is denied most, or is nearest to its limits, in this instance. error is how much too large a count may be.", a.top},
 		{"GET", "/v1/history", false, []string{"rule", "subject", "from", "to"}, "Decisions and denials of rules by the hour, and the most denied customers by the day, of up to 30 days. Default: the last 7 days.", a.history},
 		{"GET", "/v1/rules", false, []string{"q", "domain", "limit"}, "The active rules, with their limits in plain words. found is how many fit.", a.rules},
-		{"GET", "/v1/state", false, nil, "The state of this instance: problems, rates, times, store, configuration.", a.state},
+		{"GET", "/v1/state", false, []string{"instances"}, "The state of this instance: problems, rates, times, store, configuration.", a.state},
 		{"POST", "/v1/explain", false, nil, "Which rules a request matches and why, and what the answer would be now. Charges nothing.", a.explain},
 		{"POST", "/v1/reload", true, nil, "Read rules and tiers again. 422 if they are refused; the last good ones stay.", a.reload},
 	}
@@ -72,17 +110,8 @@ func (a *api) dispatch(all []route) http.Handler {
 	byMethod := make(map[string]http.Handler)
 	var methods []string
 	for _, r := range all {
-		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			query, err := readQuery(req, r.params)
-			if err != nil {
-				refuse(w, http.StatusBadRequest, "%s", err)
-				return
-			}
-			w.Header().Set("Cache-Control", "no-store")
-			w.Header().Set("X-Content-Type-Options", "nosniff")
-			r.serve(w, req, query)
-		})
-		if h = a.Access.Readers(h); r.writes {
+		h := a.Access.Readers(r)
+		if r.writes {
 			h = a.Access.Actors(h)
 		}
 		byMethod[r.method] = h
@@ -254,17 +283,12 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request, _ url.Values) {
 	answer(w, done)
 }
 
-// Resets are the last resets of one process.
-type Resets struct {
-	Resets []insight.Reset `json:"resets"` // the newest first
-}
-
-func (a *api) resets(w http.ResponseWriter, _ *http.Request, _ url.Values) {
+func (a *api) resets(w http.ResponseWriter, r *http.Request, query url.Values) {
 	all := list(a.Insight.Audit())
 	for i := range all {
 		all[i].Removed = list(all[i].Removed)
 	}
-	answer(w, Resets{all})
+	answerAll(a, w, r, query, insight.Resets{Resets: all}, insight.MergeResets)
 }
 
 // The values of parameters that have few.
@@ -288,7 +312,7 @@ func choice(query url.Values, name string, of []string, otherwise string) (strin
 
 const maxTop = 1000
 
-func (a *api) top(w http.ResponseWriter, _ *http.Request, query url.Values) {
+func (a *api) top(w http.ResponseWriter, r *http.Request, query url.Values) {
 	var q insight.TopQuery
 	var errs [4]error
 	var minutes string
@@ -303,12 +327,19 @@ func (a *api) top(w http.ResponseWriter, _ *http.Request, query url.Values) {
 		}
 	}
 	q.Minutes, _ = strconv.Atoi(minutes) // it is one of topMinutes
-	top := a.Insight.Top(q)
-	top.Entries = list(top.Entries)
-	answer(w, top)
+	limit := q.Limit
+	if query.Has("instances") && a.Peers != nil {
+		q.Limit = maxTop // a sum needs more of each list than it shows, or is too large
+		query.Set("limit", strconv.Itoa(maxTop))
+	}
+	answerAll(a, w, r, query, a.Insight.Top(q), func(all []insight.Answer[insight.Top]) insight.Top {
+		return insight.SumTops(all, maxTop, limit)
+	})
 }
 
-func (a *api) state(w http.ResponseWriter, _ *http.Request, _ url.Values) { answer(w, a.State()) }
+func (a *api) state(w http.ResponseWriter, r *http.Request, query url.Values) {
+	answerAll(a, w, r, query, a.State(), insight.MergeStates)
+}
 
 // An ExplainRequest is the request that [Pages.Explain] explains.
 type ExplainRequest struct {

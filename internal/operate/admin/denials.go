@@ -47,13 +47,15 @@ func instant(query url.Values, name string, now, otherwise time.Time) (time.Time
 	return t, nil
 }
 
-func (a *api) denials(w http.ResponseWriter, _ *http.Request, query url.Values) {
+func (a *api) denials(w http.ResponseWriter, r *http.Request, query url.Values) {
 	f, err := filter(query, time.Now())
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "%s", err)
 		return
 	}
-	answer(w, a.Insight.Denials(f))
+	answerAll(a, w, r, query, a.Insight.Denials(f), func(all []insight.Answer[insight.Denials]) insight.Denials {
+		return insight.MergeDenials(all, f.Limit)
+	})
 }
 
 func (a *api) history(w http.ResponseWriter, r *http.Request, query url.Values) {

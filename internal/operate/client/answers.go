@@ -1,11 +1,10 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -14,35 +13,18 @@ import (
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
-// An Answer is what one instance answered: a value or an error.
-type Answer[T any] struct {
-	From  Instance
-	Value *T
-	Err   error
-}
-
 // AskAll asks all instances at once. The answers are in their order.
-func AskAll[T any](ctx context.Context, c *Client, ask func(context.Context, Instance) (*T, error)) []Answer[T] {
-	all := make([]Answer[T], len(c.Instances))
+func AskAll[T any](ctx context.Context, c *Client, ask func(context.Context, Instance) (*T, error)) []insight.Answer[T] {
+	all := make([]insight.Answer[T], len(c.Instances))
 	var wait sync.WaitGroup
 	for i, to := range c.Instances {
 		wait.Go(func() {
 			value, err := ask(ctx, to)
-			all[i] = Answer[T]{to, value, err}
+			all[i] = insight.Answer[T]{From: to.Name, Value: value, Err: err}
 		})
 	}
 	wait.Wait()
 	return all
-}
-
-// Answered returns the answers that are no errors.
-func Answered[T any](all []Answer[T]) (good []Answer[T]) {
-	for _, a := range all {
-		if a.Err == nil {
-			good = append(good, a)
-		}
-	}
-	return good
 }
 
 // Partial is an error that comes with answers: an instance or its store did not answer.
@@ -52,38 +34,40 @@ func (p Partial) Unwrap() error { return p.error }
 
 // Failed returns nil if all instances answered, a [Partial] if some did, and another error if none
 // did.
-func Failed[T any](all []Answer[T]) error {
+func Failed[T any](all []insight.Answer[T]) error { return Missing(insight.InstancesOf(all)) }
+
+// Missing is [Failed] for the instances that an answer is from.
+func Missing(of insight.Instances) error {
+	missing := of.Missing()
 	var lines []string
-	for _, a := range all {
-		if a.Err != nil {
-			lines = append(lines, fmt.Sprintf("%s: %v", a.From.Name, a.Err))
-		}
+	for _, i := range missing {
+		lines = append(lines, safetext.Text(i.Name)+": "+safetext.Text(i.Error))
 	}
 	text := errors.New(strings.Join(lines, "\n"))
-	switch len(lines) {
+	switch len(missing) {
 	case 0:
 		return nil
-	case len(all):
+	case len(of):
 		return text
 	default:
-		return Partial{fmt.Errorf("%d of %d instances did not answer:\n%w", len(lines), len(all), text)}
+		return Partial{fmt.Errorf("%s:\n%w", of, text)}
 	}
 }
 
 // Incomplete is [Failed] for answers that have a problem of their own: if all instances answered, it
 // returns a [Partial] with the first problem.
-func Incomplete[T any](all []Answer[T], problem func(*T) string) error {
+func Incomplete[T any](all []insight.Answer[T], problem func(*T) string) error {
 	err := Failed(all)
-	for _, a := range Answered(all) {
+	for _, a := range insight.Answered(all) {
 		if text := problem(a.Value); text != "" && err == nil {
-			err = Partial{fmt.Errorf("%s: %s", a.From.Name, safetext.Text(text))}
+			err = Partial{fmt.Errorf("%s: %s", a.From, safetext.Text(text))}
 		}
 	}
 	return err
 }
 
 // Document returns the JSON of the answers of several instances.
-func Document[T any](all []Answer[T]) any {
+func Document[T any](all []insight.Answer[T]) any {
 	type part struct {
 		Admin  string `json:"admin"`
 		Answer *T     `json:"answer,omitempty"`
@@ -93,7 +77,7 @@ func Document[T any](all []Answer[T]) any {
 		Instances []part `json:"instances"`
 	}{[]part{}}
 	for _, a := range all {
-		p := part{Admin: a.From.Name, Answer: a.Value}
+		p := part{Admin: a.From, Answer: a.Value}
 		if a.Err != nil {
 			p.Error, p.Answer = a.Err.Error(), nil
 		}
@@ -107,9 +91,9 @@ const SourceRedis = "redis"
 
 // shared keeps one answer of the instances that share a store, and the answers of all that count in
 // their own memory.
-func shared(all []Answer[insight.Usage]) []Answer[insight.Usage] {
+func shared(all []insight.Answer[insight.Usage]) []insight.Answer[insight.Usage] {
 	seen := false
-	return slices.DeleteFunc(all, func(a Answer[insight.Usage]) bool {
+	return slices.DeleteFunc(all, func(a insight.Answer[insight.Usage]) bool {
 		if a.Err != nil || a.Value.Source != SourceRedis {
 			return false
 		}
@@ -126,11 +110,11 @@ func (c *Client) Logs(ctx context.Context, rules []string) (instances [][]insigh
 	seen := false
 	for _, a := range all {
 		if a.Err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %v", a.From.Name, a.Err))
+			problems = append(problems, fmt.Sprintf("%s: %v", a.From, a.Err))
 			continue
 		}
 		if a.Value.Next != "" {
-			problems = append(problems, fmt.Sprintf("%s has more than %d logs: these are a part of them", a.From.Name, len(a.Value.Logs)))
+			problems = append(problems, fmt.Sprintf("%s has more than %d logs: these are a part of them", a.From, len(a.Value.Logs)))
 		}
 		if a.Value.Source == SourceRedis && seen {
 			continue
@@ -141,61 +125,9 @@ func (c *Client) Logs(ctx context.Context, rules []string) (instances [][]insigh
 	return instances, problems, Failed(all)
 }
 
-// A Denial is one of several instances.
-type Denial struct {
-	insight.Denial
-	Admin string `json:"admin,omitempty"` // the instance; empty if there is only one
-}
-
 // Merge returns the denials of all instances, the oldest first.
-func Merge(all []Answer[insight.Denials]) (out []Denial) {
-	for _, a := range Answered(all) {
-		admin := ""
-		if len(all) > 1 {
-			admin = a.From.Name
-		}
-		for _, d := range a.Value.Denials {
-			out = append(out, Denial{d, admin})
-		}
-	}
-	slices.SortStableFunc(out, func(a, b Denial) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
-	return out
-}
-
-// Sum adds rankings, of which each has at most limit entries. An entry that an instance does not list
-// counts with what it may have there, so that no count is smaller than the true one.
-func Sum(all []Answer[insight.Top], limit int) (sum insight.Top) {
-	if len(all) == 1 {
-		return *all[0].Value
-	}
-	type name struct{ shown, digest, address string } // a subject may have the name of a key
-	entries := make(map[name]insight.TopEntry)
-	for _, a := range all {
-		sum.Error, sum.Sampled = sum.Error+mayHave(a.Value, limit), sum.Sampled || a.Value.Sampled
-	}
-	for _, a := range all {
-		for _, e := range a.Value.Entries {
-			n := name{e.Name, e.Digest, e.Address}
-			have, listed := entries[n]
-			if !listed {
-				have.Count = sum.Error
-			}
-			e.Count += have.Count - mayHave(a.Value, limit)
-			e.Peak = max(e.Peak, have.Peak)
-			entries[n] = e
-		}
-	}
-	sum.Exact = sum.Error == 0 && !sum.Sampled
-	sum.Entries = slices.SortedFunc(maps.Values(entries), func(a, b insight.TopEntry) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
-	})
-	return sum
-}
-
-// mayHave returns how often a name can occur that a list of at most limit entries lacks.
-func mayHave(t *insight.Top, limit int) uint64 {
-	if n := len(t.Entries); n >= limit {
-		return max(t.Error, t.Entries[n-1].Count)
-	}
-	return t.Error
+func Merge(all []insight.Answer[insight.Denials]) []insight.Denial {
+	list := insight.MergeDenials(all, math.MaxInt).Denials
+	slices.Reverse(list)
+	return list
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,11 +32,17 @@ func Values(of map[string]string) url.Values {
 	return values
 }
 
-// Denials returns the last denials of an instance, at most limit of those that a filter chooses.
-func (c *Client) Denials(ctx context.Context, to Instance, filter url.Values, limit int) (*insight.Denials, error) {
+// Denials asks for the last denials, at most limit of those that a filter chooses. whole has the
+// answer of each instance of c, and each that of every instance of the service: if c has one instance,
+// it answers for those that it knows.
+func (c *Client) Denials(ctx context.Context, filter url.Values, limit int) (whole, each []insight.Answer[insight.Denials]) {
 	values := maps.Clone(filter)
 	values.Set("limit", strconv.Itoa(limit))
-	return get[insight.Denials](ctx, c, to, "/v1/denials", values)
+	whole = getAll[insight.Denials](ctx, c, "/v1/denials", values)
+	if len(whole) == 1 && whole[0].Err == nil && len(whole[0].Value.Instances) > 0 {
+		return whole, whole[0].Value.Split()
+	}
+	return whole, whole
 }
 
 // Rules returns the active rules of an instance, at most 10,000.
@@ -48,9 +55,17 @@ func (c *Client) State(ctx context.Context, to Instance) (*insight.State, error)
 	return get[insight.State](ctx, c, to, "/v1/state", nil)
 }
 
-// Top returns a ranking of an instance.
-func (c *Client) Top(ctx context.Context, to Instance, values url.Values) (*insight.Top, error) {
-	return get[insight.Top](ctx, c, to, "/v1/top", values)
+// Top asks for a ranking, as [Client.Denials] does.
+func (c *Client) Top(ctx context.Context, values url.Values) []insight.Answer[insight.Top] {
+	return getAll[insight.Top](ctx, c, "/v1/top", values)
+}
+
+// getAll asks all instances. If there is one, it answers for those that it knows.
+func getAll[T any](ctx context.Context, c *Client, path string, values url.Values) []insight.Answer[T] {
+	if len(c.Instances) == 1 {
+		values.Set("instances", "all")
+	}
+	return AskAll(ctx, c, func(ctx context.Context, to Instance) (*T, error) { return get[T](ctx, c, to, path, values) })
 }
 
 // Explain asks the first instance what would happen to a request now.
@@ -71,15 +86,15 @@ func (c *Client) Reload(ctx context.Context, to Instance) (*admin.Reloaded, erro
 
 // Reset makes each instance reset what a request names, one after another: of instances that share a
 // store, the first one removes the logs.
-func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) ([]Answer[insight.Reset], error) {
+func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) ([]insight.Answer[insight.Reset], error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Answer[insight.Reset], len(c.Instances))
+	all := make([]insight.Answer[insight.Reset], len(c.Instances))
 	for i, to := range c.Instances {
 		out := new(insight.Reset)
-		all[i] = Answer[insight.Reset]{to, out, c.call(ctx, to, http.MethodPost, "/v1/reset", body, out)}
+		all[i] = insight.Answer[insight.Reset]{From: to.Name, Value: out, Err: c.call(ctx, to, http.MethodPost, "/v1/reset", body, out)}
 	}
 	return all, nil
 }
@@ -112,7 +127,7 @@ const (
 )
 
 // Usage returns what a caller has used in each instance. Instances that share a store have one answer.
-func (c *Client) Usage(ctx context.Context, q insight.Query) []Answer[insight.Usage] {
+func (c *Client) Usage(ctx context.Context, q insight.Query) []insight.Answer[insight.Usage] {
 	return shared(AskAll(ctx, c, func(ctx context.Context, to Instance) (*insight.Usage, error) { return c.usage(ctx, to, q) }))
 }
 
@@ -143,9 +158,9 @@ func (c *Client) usage(ctx context.Context, to Instance, q insight.Query) (*insi
 	return nil, errors.New("the list of limits is too long; name a rule with --rule")
 }
 
-// Lookup returns the records of a subject or a key in an instance and in tiers.source. Nil: there are
-// none, or they cannot be read.
-func (c *Client) Lookup(ctx context.Context, from Instance, q insight.Query) *admin.TierLookup {
+// Lookup returns the records of a subject or a key in the instance with a name, and in tiers.source.
+// Nil: there are none, or they cannot be read.
+func (c *Client) Lookup(ctx context.Context, name string, q insight.Query) *admin.TierLookup {
 	values := url.Values{}
 	switch {
 	case q.Digest != "":
@@ -155,7 +170,11 @@ func (c *Client) Lookup(ctx context.Context, from Instance, q insight.Query) *ad
 	default:
 		return nil
 	}
-	out, err := get[admin.TierLookup](ctx, c, from, "/v1/tiers/lookup", values)
+	at := slices.IndexFunc(c.Instances, func(i Instance) bool { return i.Name == name })
+	if at < 0 {
+		return nil
+	}
+	out, err := get[admin.TierLookup](ctx, c, c.Instances[at], "/v1/tiers/lookup", values)
 	if err != nil {
 		return nil
 	}

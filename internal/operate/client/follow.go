@@ -18,27 +18,27 @@ const maxFollowed = 1000
 // Follow shows the denials in all, and every interval those that are new, until ctx ends or an
 // instance refuses. report gets what an operator should know about an instance. An error of show
 // ends it.
-func (c *Client) Follow(ctx context.Context, filter url.Values, all []Answer[insight.Denials], interval time.Duration, show func(*Denial) error, report func(from, text string)) error {
-	last, silent := make(map[Instance]uint64), make(map[Instance]bool)
+func (c *Client) Follow(ctx context.Context, filter url.Values, all []insight.Answer[insight.Denials], interval time.Duration, show func(*insight.Denial) error, report func(from, text string)) error {
+	last, silent := make(map[string]uint64), make(map[string]bool)
 	for {
 		for i := range all {
 			a := &all[i]
 			if refused := new(Refusal); errors.As(a.Err, &refused) && refused.Status/100 == 4 && refused.Status != http.StatusTooManyRequests {
-				return fmt.Errorf("%s: %w", a.From.Name, a.Err)
+				return fmt.Errorf("%s: %w", a.From, a.Err)
 			}
 			switch was := silent[a.From]; {
 			case ctx.Err() != nil:
 				return nil
 			case a.Err != nil && !was:
-				report(a.From.Name, a.Err.Error()+"; rls tries again")
+				report(a.From, a.Err.Error()+"; rls tries again")
 			case a.Err == nil && was:
-				report(a.From.Name, "answers again; denials that it no longer keeps are missing")
+				report(a.From, "answers again; denials that it no longer keeps are missing")
 			}
 			if silent[a.From] = a.Err != nil; a.Err == nil {
 				_, begun := last[a.From]
 				a.Value.Denials = newer(a.Value.Denials, last, a.From)
 				if begun && len(a.Value.Denials) == maxFollowed {
-					report(a.From.Name, "there are more new denials than rls asks for; older ones are left out")
+					report(a.From, "there are more new denials than rls asks for; older ones are left out")
 				}
 			}
 		}
@@ -52,15 +52,13 @@ func (c *Client) Follow(ctx context.Context, filter url.Values, all []Answer[ins
 			return nil
 		case <-time.After(interval):
 		}
-		all = AskAll(ctx, c, func(ctx context.Context, to Instance) (*insight.Denials, error) {
-			return c.Denials(ctx, to, filter, maxFollowed)
-		})
+		_, all = c.Denials(ctx, filter, maxFollowed)
 	}
 }
 
 // newer returns the denials after the last known one of an instance, and notes the newest. The ids
 // of an instance that was started again begin at 1.
-func newer(all []insight.Denial, last map[Instance]uint64, from Instance) []insight.Denial {
+func newer(all []insight.Denial, last map[string]uint64, from string) []insight.Denial {
 	newest := uint64(0)
 	for i := range all {
 		newest = max(newest, all[i].ID)

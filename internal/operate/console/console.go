@@ -21,6 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/docs"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/peers"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/words"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -47,6 +48,8 @@ type Options struct {
 	History func(context.Context, history.Query) (*history.History, error)
 	// State returns what a glance at the process shows.
 	State func() insight.State
+	// Peers are the other instances. Nil: the pages show this one alone.
+	Peers *peers.Peers
 	// Active returns the active rules. It is called several times a page.
 	Active func() admin.Active
 	// Secrets digests API keys.
@@ -224,6 +227,10 @@ type view struct {
 	// Past is the denials of the rule or the customer of the page by the day. Nil: not known.
 	Past *past
 	Data any
+	// Instances are those that the page is from. Empty: this one. Alone says that a setting would add
+	// the others.
+	Instances insight.Instances
+	Alone     bool
 }
 
 // Style, Script and Icon are the addresses of the files of a page.
@@ -243,6 +250,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, code int, v view)
 		s := c.opts.State()
 		v.State = &s
 	}
+	v.Alone = c.opts.Peers == nil && v.State.Store.Type == "redis"
 	for _, p := range v.State.Problems {
 		if v.Worst != "error" {
 			v.Worst = p.Level

@@ -4,10 +4,12 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
 // denialPage is the content of the page of denials.
@@ -22,7 +24,8 @@ type denialPage struct {
 	Filtered bool
 }
 
-const denialsShown = 200
+// denialsShown bounds the rows, and askedOfEach the denials of each other instance for them.
+const denialsShown, askedOfEach = 200, 500
 
 // A burst is a denial, and how many equal ones came before it, each at most burstGap before the next.
 type burst struct {
@@ -40,13 +43,13 @@ const burstGap = 10 * time.Second
 func bursts(all []insight.Denial, most int) (groups []burst) {
 	type equal struct {
 		caller                  insight.Caller
-		domain, rule            string
+		domain, rule, instance  string
 		cost, limit             uint64
 		shadow, degraded, never bool
 	}
 	last := make(map[equal]int) // the index of the group
 	for _, d := range all {
-		key := equal{d.Caller, d.Domain, d.Rule, d.Cost, d.Limit, d.Shadow, d.Degraded, d.Never}
+		key := equal{d.Caller, d.Domain, d.Rule, d.Instance, d.Cost, d.Limit, d.Shadow, d.Degraded, d.Never}
 		key.caller.RequestID = ""
 		at, seen := last[key]
 		if seen && groups[at].First.Sub(d.At) <= burstGap {
@@ -71,7 +74,7 @@ var spans = map[string]time.Duration{"1m": time.Minute, "5m": 5 * time.Minute, "
 func (c *Console) filter(ctx context.Context, get func(string) string) (p denialPage) {
 	if v := get("rule"); v != "" {
 		if p.Rule = c.ruleName(v); p.Rule == "" && !c.opts.Insight.IsKey(ctx, v) {
-			p.Rule = c.denied(insight.Filter{Rule: v}).Rule // it may be no longer active
+			p.Rule = c.denied(ctx, insight.Filter{Rule: v}).Rule // it may be no longer active
 		}
 		p.Unmatched = p.Unmatched || p.Rule == ""
 	}
@@ -82,7 +85,7 @@ func (c *Console) filter(ctx context.Context, get func(string) string) (p denial
 		p.Unmatched = p.Unmatched || p.Subject == ""
 	}
 	if v := get("route"); v != "" {
-		p.Route = c.denied(insight.Filter{Route: v}).Route
+		p.Route = c.denied(ctx, insight.Filter{Route: v}).Route
 		p.Unmatched = p.Unmatched || p.Route == ""
 	}
 	if v := get("address"); v != "" {
@@ -90,7 +93,7 @@ func (c *Console) filter(ctx context.Context, get func(string) string) (p denial
 		p.Unmatched = p.Unmatched || p.Address == ""
 	}
 	if v := get("request"); v != "" {
-		p.Request = c.denied(insight.Filter{Request: v}).RequestID
+		p.Request = c.denied(ctx, insight.Filter{Request: v}).RequestID
 		p.Unmatched = p.Unmatched || p.Request == ""
 	}
 	if v := get("shadow"); v == "only" || v == "no" {
@@ -114,19 +117,32 @@ func (c *Console) denials(w http.ResponseWriter, r *http.Request) {
 	p := c.filter(ctx, q.Get)
 	p.Unmatched = p.Unmatched || q.Has("unmatched")
 	f := insight.Filter{Rule: p.Rule, Subject: p.Subject, Route: p.Route, Address: p.Address, Request: p.Request, Shadow: p.Shadow, Limit: maxOffered}
-	if p.Since != "" {
-		f.Since = c.opts.Now().Add(-spans[p.Since])
-	}
-	p.Denials = c.opts.Insight.Denials(f)
+	p.Denials = c.ofAll(ctx, f, p.Since)
 	p.Bursts = bursts(p.Denials.Denials, denialsShown)
 	p.Rules = c.offered(p.Rule)
-	c.show(w, r, http.StatusOK, view{Page: "denials", Nav: "denials", Title: "Denials", Refresh: 1, Data: p})
+	c.show(w, r, http.StatusOK, view{Page: "denials", Nav: "denials", Title: "Denials", Refresh: 1, Instances: p.Instances, Data: p})
 }
 
-// denied returns the last denial that a filter finds, or none.
-func (c *Console) denied(f insight.Filter) (d insight.Denial) {
+// ofAll returns the denials of all instances that a filter finds, since one of spans.
+func (c *Console) ofAll(ctx context.Context, f insight.Filter, since string) insight.Denials {
+	if since != "" {
+		f.Since = c.opts.Now().Add(-spans[since])
+	}
+	path := address("/v1/denials", "rule", f.Rule, "subject", f.Subject, "route", f.Route, "address", f.Address, "request", f.Request, "shadow", f.Shadow, "since", since, "limit", strconv.Itoa(min(f.Limit, askedOfEach)))
+	return peers.Ask(ctx, c.opts.Peers, path, c.opts.Insight.Denials(f), func(all []insight.Answer[insight.Denials]) insight.Denials {
+		return insight.MergeDenials(all, f.Limit)
+	})
+}
+
+// denied returns the last denial that a filter finds, or none. It asks other instances only if this
+// one has none.
+func (c *Console) denied(ctx context.Context, f insight.Filter) (d insight.Denial) {
 	f.Limit = 1
-	for _, d = range c.opts.Insight.Denials(f).Denials {
+	all := c.opts.Insight.Denials(f).Denials
+	if len(all) == 0 {
+		all = c.ofAll(ctx, f, "").Denials
+	}
+	for _, d = range all {
 		break
 	}
 	return d

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
 // The overview shows the state of the process at a glance.
@@ -24,7 +25,7 @@ type overview struct {
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
-	s := c.opts.State()
+	s := peers.Ask(r.Context(), c.opts.Peers, "/v1/state", c.opts.State(), insight.MergeStates)
 	o := overview{
 		Chart:     rateChart(s.Rates.Decisions, s.Rates.Denials, s.Rates.Degraded, s.Rates.Interval),
 		Decisions: last(s.Rates.Decisions), Denials: last(s.Rates.Denials), Degraded: last(s.Rates.Degraded),
@@ -38,7 +39,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 			o.Down++
 		}
 	}
-	c.show(w, r, http.StatusOK, view{Page: "overview", Nav: "overview", Title: "Overview", Refresh: 2, State: &s, Data: o})
+	c.show(w, r, http.StatusOK, view{Page: "overview", Nav: "overview", Title: "Overview", Refresh: 2, State: &s, Instances: s.Instances, Data: o})
 }
 
 // find redirects to the page of the subject that was typed into the search box.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
 // topPage is the content of the page of tops.
@@ -14,7 +15,9 @@ type topPage struct {
 	Most float64
 }
 
-const topShown = 50
+// topShown is the length of the list, and topAsked that of the list of each instance, if there are
+// several.
+const topShown, topAsked = 50, 1000
 
 func (c *Console) top(w http.ResponseWriter, r *http.Request) {
 	q := insight.TopQuery{By: "subject", Order: "denied", Minutes: 5, Limit: topShown}
@@ -27,12 +30,18 @@ func (c *Console) top(w http.ResponseWriter, r *http.Request) {
 	if v, err := strconv.Atoi(r.URL.Query().Get("minutes")); err == nil && slices.Contains(insight.TopMinutes[:], v) {
 		q.Minutes = v
 	}
-	p := topPage{Top: c.opts.Insight.Top(q)}
+	if c.opts.Peers != nil {
+		q.Limit = topAsked
+	}
+	path := address("/v1/top", "by", q.By, "order", q.Order, "minutes", strconv.Itoa(q.Minutes), "limit", strconv.Itoa(q.Limit))
+	p := topPage{Top: peers.Ask(r.Context(), c.opts.Peers, path, c.opts.Insight.Top(q), func(all []insight.Answer[insight.Top]) insight.Top {
+		return insight.SumTops(all, q.Limit, topShown)
+	})}
 	p.By, p.Order, p.Minutes = q.By, q.Order, q.Minutes
 	for _, e := range p.Entries {
 		p.Most = max(p.Most, float64(e.Count))
 	}
-	c.show(w, r, http.StatusOK, view{Page: "top", Nav: "top", Title: "Top", Refresh: 5, Data: p})
+	c.show(w, r, http.StatusOK, view{Page: "top", Nav: "top", Title: "Top", Refresh: 5, Instances: p.Instances, Data: p})
 }
 
 // A choice is one of several links.

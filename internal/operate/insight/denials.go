@@ -32,6 +32,8 @@ type Denial struct {
 	// Stands is how many denials this one stands for: 1, or more while the rate is above
 	// what is recorded.
 	Stands uint64 `json:"stands" doc:"how many denials this one stands for, if they are sampled"`
+	// Instance is the name of the instance, if several have answered.
+	Instance string `json:"instance,omitempty" doc:"the instance that denied it, if several were asked"`
 }
 
 // A Caller is whose request was denied.
@@ -74,7 +76,7 @@ type Filter struct {
 	Shadow string
 }
 
-// Denials are the last denials of one process.
+// Denials are the last denials of one process, or of several.
 type Denials struct {
 	Denials []Denial `json:"denials"`
 	// Seen is the number of denials since the start, and Recorded how many of them were
@@ -83,8 +85,9 @@ type Denials struct {
 	Recorded uint64 `json:"recorded"`
 	Sampled  uint64 `json:"sampled"`
 	// Kept is the largest number of denials that the process keeps.
-	Kept     int    `json:"kept"`
-	Instance string `json:"instance"`
+	Kept      int       `json:"kept"`
+	Instance  string    `json:"instance"`
+	Instances Instances `json:"instances,omitempty"`
 }
 
 // usualDenials is the length of a list of denials whose Filter has no Limit.

@@ -40,6 +40,12 @@ const (
 	keptResets, keptText, keptProblem = 200, maxText, 1000
 )
 
+// Resets are the last resets of one process or of several, the newest first.
+type Resets struct {
+	Resets    []Reset   `json:"resets"`
+	Instances Instances `json:"instances,omitempty"`
+}
+
 // resets are the last resets of this process.
 type resets struct {
 	mu    sync.Mutex

@@ -2,12 +2,13 @@ package insight
 
 import "time"
 
-// State is what a glance at one process shows.
+// State is what a glance at one process shows, or at several: see [MergeStates].
 type State struct {
-	Instance string    `json:"instance"`
-	Version  string    `json:"version"`
-	Started  time.Time `json:"started"`
-	At       time.Time `json:"at"`
+	Instance  string    `json:"instance"`
+	Instances Instances `json:"instances,omitempty"`
+	Version   string    `json:"version"`
+	Started   time.Time `json:"started"`
+	At        time.Time `json:"at"`
 	// Problems are what an operator should look at, the worst first.
 	Problems []Problem `json:"problems"`
 	Rates    Rates     `json:"rates"`

@@ -26,7 +26,7 @@ type TopQuery struct {
 	Limit int
 }
 
-// Top is who is denied most, or is nearest to its limits, in one process.
+// Top is who is denied most, or is nearest to its limits, in one process or in several.
 type Top struct {
 	By      string     `json:"by"`
 	Order   string     `json:"order"`
@@ -37,10 +37,11 @@ type Top struct {
 	// is missing has at most Error, unless the list is full: then it has at most the last count.
 	// Above what is recorded, counts are estimates from a sample too; Sampled is then true. Exact is true
 	// without an error and a sample.
-	Error    uint64 `json:"error"`
-	Sampled  bool   `json:"sampled,omitempty"`
-	Exact    bool   `json:"exact"`
-	Instance string `json:"instance"`
+	Error     uint64    `json:"error"`
+	Sampled   bool      `json:"sampled,omitempty"`
+	Exact     bool      `json:"exact"`
+	Instance  string    `json:"instance"`
+	Instances Instances `json:"instances,omitempty"`
 }
 
 // Accuracy says in a sentence how exact the counts are.

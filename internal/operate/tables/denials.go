@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
-	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
 // Denials writes denials as a table, in their order.
-func Denials(w io.Writer, all []client.Denial, p Page) {
+func Denials(w io.Writer, all []insight.Denial, p Page) {
 	t := &terminal.Table{Width: p.Width, Paint: p.Paint, Columns: []terminal.Column{
 		{Title: map[bool]string{false: "TIME (UTC)", true: "TIME"}[p.Local]},
 		{Title: "RULE", Least: 10},
@@ -37,19 +36,19 @@ func Denials(w io.Writer, all []client.Denial, p Page) {
 	t.Write(w)
 }
 
-func addDenial(t *terminal.Table, d *client.Denial, p Page) {
+func addDenial(t *terminal.Table, d *insight.Denial, p Page) {
 	wait := terminal.Cell{Text: wait(d.Wait)}
 	if d.Never {
 		wait = terminal.Cell{Text: "never", Paint: p.Paint.Red}
 	}
 	row := []terminal.Cell{
-		terminal.Text(clock(d.At, p.Local)), terminal.Text(d.Rule), terminal.Text(whoOf(&d.Denial)), terminal.Text(d.Tier), terminal.Text(fmt.Sprint(d.Used)),
+		terminal.Text(clock(d.At, p.Local)), terminal.Text(d.Rule), terminal.Text(whoOf(d)), terminal.Text(d.Tier), terminal.Text(fmt.Sprint(d.Used)),
 		terminal.Text(d.Amount()),
 		wait, terminal.Text(d.Route), terminal.Text(d.RequestID),
-		{Text: noteOfDenial(&d.Denial), Paint: p.Paint.Yellow},
+		{Text: noteOfDenial(d), Paint: p.Paint.Yellow},
 	}
 	if p.Several {
-		row = append(row, terminal.Text(d.Admin))
+		row = append(row, terminal.Text(d.Instance))
 	}
 	t.Add(row...)
 }
@@ -93,7 +92,7 @@ func noteOfDenial(d *insight.Denial) string {
 }
 
 // DenialLine returns a denial as one line of at most p.Width columns.
-func DenialLine(d *client.Denial, p Page) string {
+func DenialLine(d *insight.Denial, p Page) string {
 	at := clock(d.At, p.Local)
 	if !p.Local {
 		at += "Z"
@@ -102,8 +101,8 @@ func DenialLine(d *client.Denial, p Page) string {
 	if d.Never {
 		passes = "never passes"
 	}
-	line := strings.Join([]string{at, d.Rule, whoOf(&d.Denial), fmt.Sprintf("%d used of %s", d.Used, d.Amount()), passes}, terminal.Gap)
-	for _, text := range []string{d.Tier, d.Route, noteOfDenial(&d.Denial), d.RequestID, d.Admin} {
+	line := strings.Join([]string{at, d.Rule, whoOf(d), fmt.Sprintf("%d used of %s", d.Used, d.Amount()), passes}, terminal.Gap)
+	for _, text := range []string{d.Tier, d.Route, noteOfDenial(d), d.RequestID, d.Instance} {
 		if text != "" {
 			line += terminal.Gap + text
 		}

@@ -4,11 +4,42 @@ import (
 	"context"
 	mathrand "math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/instances"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
+
+// seenInstances are what a store knows of the instances that share the logs.
+type seenInstances struct {
+	number  atomic.Int64 // by Count; zero: not counted yet
+	publish func() string
+	others  atomic.Pointer[Others]
+}
+
+// Others are the other instances that share the logs, as the last heartbeat has found them in Redis.
+// A program that can write there can make them up.
+type Others struct {
+	// Addresses has what each publishes, empty for one that publishes nothing: the first 255, each cut
+	// after 65 bytes.
+	Addresses []string
+	// More is the number of those that are not in Addresses.
+	More int
+}
+
+// Publish makes [Store.Count] write the address that a function returns into the entry of this
+// instance, and list the others. It asks for the address until the first entry is written. Call it
+// before Count.
+func (s *Store) Publish(address func() string) { s.seen.publish = address }
+
+// Others returns the other instances, by the last heartbeat of [Store.Count] after [Store.Publish].
+func (s *Store) Others() Others {
+	if o := s.seen.others.Load(); o != nil {
+		return *o
+	}
+	return Others{}
+}
 
 // Count counts the instances that share the logs under [Options.Prefix]: all processes that call
 // Count. It writes an entry of this instance into Redis every few seconds and reads their number,
@@ -26,14 +57,17 @@ func (s *Store) Count(ctx context.Context, counted func(before, now int, err err
 
 // countEvery is Count with the time between heartbeats, and the time after which the number falls.
 func (s *Store) countEvery(ctx context.Context, every, falls time.Duration, counted func(before, now int, err error)) error {
-	c := instances.New(s.client, s.opts.Prefix, falls)
+	c := instances.New(s.client, s.opts.Prefix, falls, s.seen.publish)
 	wait := mathrand.N(every) //nolint:gosec // spreads the instances that start together
 	for {
 		before := s.Instances()
-		n, err := c.Beat(ctx)
+		n, others, err := c.Beat(ctx)
 		if ctx.Err() == nil {
+			if err == nil {
+				s.seen.others.Store(&Others{others, max(n-1-len(others), 0)})
+			}
 			now := c.Note(serverclock.Now(), n, err == nil && s.decides())
-			s.instances.Store(int64(now))
+			s.seen.number.Store(int64(now))
 			counted(before, now, err)
 		}
 		tick := time.NewTimer(wait)
@@ -50,7 +84,7 @@ func (s *Store) countEvery(ctx context.Context, every, falls time.Duration, coun
 
 // Instances returns the number of instances that share the logs, by the last answer to [Store.Count].
 // It is at least 1.
-func (s *Store) Instances() int { return max(int(s.instances.Load()), 1) }
+func (s *Store) Instances() int { return max(int(s.seen.number.Load()), 1) }
 
 // decides reports whether all servers decide. While one does not, instances that end have admitted
 // hits without it, which the others must not admit again.

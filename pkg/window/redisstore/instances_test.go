@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,7 +213,7 @@ func TestInstancesOverTime(t *testing.T) {
 		{"Redis is flushed", []answer{{3, 3}, {3, 3}, {3, 3}, {3, 3}, {1, 3}, {3, 3}, {3, 3}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := instances.New(failing{}, "", instances.Expires)
+			c := instances.New(failing{}, "", instances.Expires, nil)
 			for i, a := range tt.answers {
 				if got := c.Note(int64(time.Duration(i)*instances.Every), a.n, a.n > 0); got != a.want {
 					t.Errorf("heartbeat %d: got %d, want %d", i, got, a.want)
@@ -223,7 +224,7 @@ func TestInstancesOverTime(t *testing.T) {
 	if instances.Every > 5*time.Second || 2*instances.Expires+2*instances.Every > 30*time.Second {
 		t.Error("a new instance must count within 5 s, and one that ended must not count after 30 s")
 	}
-	c := instances.New(failing{}, "", instances.Expires)
+	c := instances.New(failing{}, "", instances.Expires, nil)
 	c.Note(0, 3, true)
 	for i := range 10 {
 		if got := c.Note(int64(time.Duration(i)*instances.Every), 2, false); got != 3 {
@@ -232,5 +233,49 @@ func TestInstancesOverTime(t *testing.T) {
 	}
 	if got := c.Note(int64(time.Minute), 4, false); got != 4 {
 		t.Errorf("a larger answer while another server is away: got %d, want 4", got)
+	}
+}
+
+// TestPublishedAddresses: an instance with Publish writes its address, and lists what the others have
+// written, in part if that is long. One without it writes as before, and counts.
+func TestPublishedAddresses(t *testing.T) {
+	server := servers.StartRedis(t)
+	client := newClient(t, server.Addr())
+	beat := func(address func() string) *instances.Counter {
+		return instances.New(client, "p:", instances.Expires, address)
+	}
+	known := ""
+	a, b, plain := beat(func() string { return known }), beat(func() string { return "192.0.2.2:6070" }), beat(nil)
+	server.Stop()
+	if _, _, err := a.Beat(t.Context()); err == nil {
+		t.Error("a heartbeat without Redis has no error")
+	}
+	server.Start()
+	known = "192.0.2.1:6070" // it is known before the first entry is written, and stays
+	want := func(c *instances.Counter, n int, addresses ...string) {
+		t.Helper()
+		got, others, err := c.Beat(t.Context())
+		slices.Sort(others)
+		if err != nil || got != n || !slices.Equal(others, addresses) {
+			t.Errorf("got %d and %q, %v; want %d and %q", got, others, err, n, addresses)
+		}
+	}
+	want(a, 1)
+	known = "192.0.2.9:6070"
+	want(b, 2, "192.0.2.1:6070")
+	want(plain, 3)
+	want(a, 3, "", "192.0.2.2:6070")
+	now := float64(client.Time(t.Context()).Val().Unix())
+	if err := client.ZAdd(t.Context(), "p:instances", redis.Z{Score: now, Member: "0123456789abcdef " + strings.Repeat("x", 1<<20)}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	want(a, 4, "", "192.0.2.2:6070", strings.Repeat("x", 65))
+	for i := range 300 {
+		if err := client.ZAdd(t.Context(), "p:instances", redis.Z{Score: now + 1, Member: fmt.Sprint(i)}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, others, err := a.Beat(t.Context()); err != nil || n != 304 || len(others) < 255 || len(others) > 256 {
+		t.Errorf("got %d entries and %d addresses, %v; want 304 and about 255", n, len(others), err)
 	}
 }

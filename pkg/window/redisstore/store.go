@@ -106,7 +106,7 @@ type Store struct {
 	keepOnce sync.Once
 	counts   counts
 
-	instances atomic.Int64 // by Count; zero: not counted yet
+	seen seenInstances
 
 	connected atomic.Bool // a connection was made since the policies were read
 

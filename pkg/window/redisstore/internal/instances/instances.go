@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,6 +28,9 @@ const (
 	// answers must be smaller before the number falls. So an instance that has ended no longer counts
 	// after 2·Expires + 2·Every at most.
 	Expires = 10 * time.Second
+	// maxListed bounds the entries that a heartbeat lists, and maxAddress the bytes of an address in
+	// them, which are fewer.
+	maxListed, maxAddress = 256, 65
 	// timeout bounds a heartbeat, and leaveTimeout the removal of the entry.
 	timeout      = time.Second
 	leaveTimeout = 500 * time.Millisecond
@@ -34,10 +38,13 @@ const (
 
 // A Counter is how an instance counts. It is not safe for concurrent use.
 type Counter struct {
-	client     script.Client
-	key, entry string
-	falls      int64 // how long answers must be smaller, in nanoseconds
-	number     int
+	client         script.Client
+	key, id, entry string
+	// address returns the address that the entry has. Nil: none, and the others are not listed.
+	address func() string
+	written bool  // the entry is in Redis, so that it stays as it is
+	falls   int64 // how long answers must be smaller, in nanoseconds
+	number  int
 	// answers are those since contact was lost last. All but the first are younger than falls.
 	answers []answer
 }
@@ -48,26 +55,48 @@ type answer struct {
 }
 
 // New returns the counter of a new instance, whose entry is below a prefix. Answers must be smaller
-// for the time falls before the number falls.
-func New(client script.Client, prefix string, falls time.Duration) *Counter {
+// for the time falls before the number falls. address returns the address of the entry, and may
+// return none until the first entry is written. Nil: there is none, and Beat lists nothing.
+func New(client script.Client, prefix string, falls time.Duration, address func() string) *Counter {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &Counter{client: client, key: prefix + key, entry: hex.EncodeToString(id[:]), falls: int64(falls), number: 1}
+	return &Counter{client: client, key: prefix + key, id: hex.EncodeToString(id[:]), address: address, falls: int64(falls), number: 1}
 }
 
-// Beat writes the entry, and returns the number of entries.
-func (c *Counter) Beat(ctx context.Context) (n int, err error) {
+// Beat writes the entry. It returns the number of entries, and the addresses in those of others, empty
+// for each without one.
+func (c *Counter) Beat(ctx context.Context) (n int, others []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	reply, err := script.Instances.Run(ctx, c.client, []string{c.key}, c.entry, int64(Expires/time.Second))
+	if !c.written {
+		if c.entry = c.id; c.address != nil {
+			c.entry = strings.TrimSuffix(c.id+" "+c.address(), " ")
+		}
+	}
+	argv := []any{c.entry, int64(Expires / time.Second)}
+	if c.address != nil {
+		argv = append(argv, maxListed, len(c.id)+1+maxAddress)
+	}
+	reply, err := script.Instances.Run(ctx, c.client, []string{c.key}, argv...)
 	if err != nil {
-		return 0, &failure.Error{Class: failure.Classify(err), Err: err}
+		return 0, nil, &failure.Error{Class: failure.Classify(err), Err: err}
 	}
-	number, ok := reply.(int64)
+	list, ok := reply.([]any)
+	if !ok || len(list) == 0 {
+		list = []any{reply}
+	}
+	number, ok := list[0].(int64)
 	if !ok {
-		return 0, &failure.Error{Class: failure.Reply, Err: fmt.Errorf("the number of instances is a %T, want an integer", reply)}
+		return 0, nil, &failure.Error{Class: failure.Reply, Err: fmt.Errorf("the number of instances is a %T, want an integer", reply)}
 	}
-	return int(min(number, math.MaxInt32)), nil
+	c.written = true
+	for _, one := range list[1:] {
+		if entry, _ := one.(string); entry != c.entry {
+			_, address, _ := strings.Cut(entry, " ")
+			others = append(others, address)
+		}
+	}
+	return int(min(number, math.MaxInt32)), others, nil
 }
 
 // Note returns the number of instances after an answer. contact says that there was one, and that
