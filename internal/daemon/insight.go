@@ -38,8 +38,8 @@ func (p *process) openInsight() {
 	p.open.add(p.operators.insight.Close)
 }
 
-// openHistory makes what counts denials for operators. With the memory store it keeps them beside the
-// snapshot.
+// openHistory makes what counts denials for operators. With the memory store it keeps them next
+// to the snapshot.
 func (p *process) openHistory() {
 	o := history.Options{Totals: p.readTotals, Denied: p.operators.insight.DeniedIn, Now: time.Now, Log: p.logs.main}
 	if r := p.store.redis; r != nil {

@@ -127,7 +127,7 @@ type Store struct {
 // Memory is the memory store.
 type Memory struct {
 	MaxBytes uint64 `yaml:"max_bytes" range:"0 1_048_576 1_125_899_906_842_624" doc:"memory store: most memory for counters, in bytes; 0: no bound"`
-	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the counters to at shutdown and reads at start. Each process needs its own. FILE.history beside it has the denials of 30 days. Empty: a restart starts from zero"`
+	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the counters to at shutdown and reads at start. Each process needs its own. FILE.history has the denials of 30 days. Empty: a restart starts from zero"`
 }
 
 // Bound returns MaxBytes as a signed number.

@@ -65,8 +65,8 @@ func (d *Decoder) Quote(text string) string {
 	return Quote(text)
 }
 
-// Target returns what an alias stands for, and any other node as it is. It returns nil for an
-// endless alias.
+// Target returns what an alias stands for, and any other node as it is. It returns nil for
+// aliases that lead to each other.
 func Target(n *yaml.Node) *yaml.Node {
 	for range maxDepth {
 		if n == nil || n.Kind != yaml.AliasNode {

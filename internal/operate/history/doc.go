@@ -5,7 +5,7 @@
 // With Redis it adds what it took to two keys of the day, which all instances share and which expire
 // by themselves. If Redis does not answer, the counts wait, and go there later. A minute whose answer
 // is lost may count twice. With the memory store the counts are those of this process; a file
-// beside the snapshot keeps them from one process to the next.
+// next to the snapshot keeps them from one process to the next.
 //
 // What is kept has a bound, in Redis and in memory:
 //

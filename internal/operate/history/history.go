@@ -279,7 +279,7 @@ func (d *day) addHours(rules map[name]*RuleHistory, begin time.Time, a *History,
 func (d *day) denied(only string) (all []insight.TopEntry) {
 	for who, denials := range d.subjects {
 		e := insight.TopEntry{Count: denials}
-		if e.Who(who) && (only == "" || e.Digest == only || e.Digest == "" && e.Name == only) {
+		if e.Identify(who) && (only == "" || e.Digest == only || e.Digest == "" && e.Name == only) {
 			all = append(all, e)
 		}
 	}

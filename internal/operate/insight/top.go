@@ -117,7 +117,7 @@ func (i *Insight) Top(q TopQuery) Top {
 	for name, e := range counts {
 		e.Name = name
 		if t.By == TopBys[0] {
-			e.Who(name)
+			e.Identify(name)
 		}
 		e.Count += t.Error // the true count is not larger than this
 		t.Entries = append(t.Entries, e)
@@ -130,7 +130,7 @@ func (i *Insight) Top(q TopQuery) Top {
 }
 
 // DeniedIn returns how often the most denied subjects were denied in a minute, by the names that
-// [TopEntry.Who] takes. No count is larger than the true one. Only the last five minutes are known.
+// [TopEntry.Identify] takes. No count is larger than the true one. Only the last five minutes are known.
 func (i *Insight) DeniedIn(minute time.Time) map[string]uint64 {
 	number := minute.UnixNano() / int64(spans[1].bucket)
 	i.recorder.drain()
@@ -144,9 +144,9 @@ func (i *Insight) DeniedIn(minute time.Time) map[string]uint64 {
 	return all
 }
 
-// Who sets whom a name in a ranking means: a subject, a digest or an address. It returns false, and
-// sets nothing, if the name is malformed.
-func (e *TopEntry) Who(name string) bool {
+// Identify reads a name in a ranking into e, as a subject, a digest or an address. It returns false and
+// changes nothing if the name is malformed.
+func (e *TopEntry) Identify(name string) bool {
 	if len(name) < 2 {
 		return false
 	}
