@@ -18,7 +18,7 @@ func (m *Manager) namesContext() bool {
 	return m.Routes != nil && slices.ContainsFunc(m.Routes.Hosts, func(h envoydump.VirtualHost) bool {
 		return slices.ContainsFunc(append(slices.Clip(h.Routes), envoydump.Route{}), func(r envoydump.Route) bool {
 			names := (&route{Route: &r, manager: m, host: &h}).context()
-			return names["domain"] || names["descriptors"]
+			return names["domain"] || names["descriptors"] || names["anonymous"]
 		})
 	})
 }

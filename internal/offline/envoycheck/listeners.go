@@ -123,13 +123,11 @@ func switches(in *Input) (found []Finding) {
 					Passes: "requests of all other routes", Fix: "Remove disabled: true, or enable the filter on each route with limits.",
 				})
 			}
-			if percent, by := in.percent(f.Enabled, "ratelimit.http_filter_enabled"); percent < 100 {
-				found = append(found, partial(NotEnabled, percent, m.Where,
-					fmt.Sprintf("%s is %g %%: the filter asks rls about that part of the requests only.", by, percent), "the requests that it does not ask about"))
+			if percent, by := in.percent(f.Enabled, "filter_enabled", "ratelimit.http_filter_enabled"); percent < 100 {
+				found = append(found, partial(NotEnabled, percent, m.Where, by+": the filter asks rls about that part of the requests only.", "the requests that it does not ask about"))
 			}
-			if percent, by := in.percent(f.Enforced, "ratelimit.http_filter_enforcing"); percent < 100 {
-				found = append(found, partial(NotEnforced, percent, m.Where,
-					fmt.Sprintf("%s is %g %%: other requests over their limit pass, and Envoy only counts them.", by, percent), "requests over their limit"))
+			if percent, by := in.percent(f.Enforced, "filter_enforced", "ratelimit.http_filter_enforcing"); percent < 100 {
+				found = append(found, partial(NotEnforced, percent, m.Where, by+": other requests over their limit pass, and Envoy only counts them.", "requests over their limit"))
 			}
 		}
 	}
@@ -145,21 +143,16 @@ func partial(code Code, percent float64, where, message, passes string) Finding 
 	return f
 }
 
-// percent returns a fraction of requests as a percentage, and what sets it. key is the runtime key that
-// counts if the filter has none.
-func (in *Input) percent(of *envoydump.Fraction, key string) (percent float64, by string) {
-	percent, by = 100, "the runtime key "+key
-	scale := 1.0
+// percent returns a fraction of requests as a percentage, and says what sets it: the field of the filter, or
+// a runtime key. key is the runtime key that counts if the filter has no such field.
+func (in *Input) percent(of *envoydump.Fraction, field, key string) (percent float64, by string) {
+	percent, scale := 100.0, 1.0
 	if of != nil {
-		key = of.Key
-		scale = map[string]float64{"TEN_THOUSAND": 100, "MILLION": 10_000}[of.Default.Denominator]
-		scale = max(scale, 1)
-		percent = float64(of.Default.Numerator) / scale
-		by = strings.TrimPrefix(by, "the runtime key ratelimit.http_")
-		by = strings.Replace(by, "filter_enforcing", "filter_enforced", 1)
+		scale = max(1, map[string]float64{"TEN_THOUSAND": 100, "MILLION": 10_000}[of.Default.Denominator])
+		key, percent = of.Key, float64(of.Default.Numerator)/scale
 	}
 	if n, ok := in.runtime(key); ok {
-		percent, by = float64(n)/scale, "the runtime key "+key
+		field, percent = "The runtime key "+key, float64(n)/scale
 	}
-	return percent, by
+	return percent, fmt.Sprintf("%s is %g %%", field, percent)
 }

@@ -9,10 +9,13 @@ import (
 
 // runtime returns the value of a runtime key that is a number.
 func (in *Input) runtime(key string) (n uint64, ok bool) {
-	if in.Live == nil || key == "" {
+	if in.Live == nil || key == "" || in.Live.Runtime[key] == "" {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(in.Live.Runtime[key], 10, 64)
+	if err != nil {
+		in.NotRead("the runtime key %s: %s is no number", key, in.Live.Runtime[key])
+	}
 	return n, err == nil
 }
 
