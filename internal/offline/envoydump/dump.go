@@ -150,13 +150,11 @@ func (s *Seen) resource(r reader, key string) error {
 // clusters reads an answer of /clusters?format=json.
 func (l *Live) clusters(from io.Reader) error {
 	hosts := make(map[string][]Host)
-	err := inList(from, "cluster_statuses", func(is *struct {
+	type cluster struct {
 		Name  string `json:"name"`
 		Hosts []Host `json:"host_statuses"`
-	},
-	) {
-		hosts[is.Name] = is.Hosts
-	})
+	}
+	err := inList(from, "cluster_statuses", func(is *cluster) { hosts[is.Name] = is.Hosts })
 	if err == nil {
 		l.Hosts = hosts
 	}
@@ -164,11 +162,11 @@ func (l *Live) clusters(from io.Reader) error {
 }
 
 func (l *Live) stats(from io.Reader) error {
-	return inList(from, "stats", func(is *struct {
+	type stat struct {
 		Name  string          `json:"name"`
-		Value json.RawMessage `json:"value"`
-	},
-	) {
+		Value json.RawMessage `json:"value"` // a number, or a text
+	}
+	return inList(from, "stats", func(is *stat) {
 		var n uint64
 		if is.Name != "" && json.Unmarshal(is.Value, &n) == nil {
 			l.Stats[is.Name] = n
@@ -177,11 +175,11 @@ func (l *Live) stats(from io.Reader) error {
 }
 
 func (l *Live) certificates(from io.Reader) error {
-	return inList(from, "certificates", func(is *struct {
+	type pair struct {
 		CA   []Certificate `json:"ca_cert"`
 		Cert []Certificate `json:"cert_chain"`
-	},
-	) {
+	}
+	return inList(from, "certificates", func(is *pair) {
 		l.Certificates = append(append(l.Certificates, is.CA...), is.Cert...)
 	})
 }
