@@ -65,7 +65,7 @@ type Admin struct {
 	TokenFile string `yaml:"token_file" doc:"a file with the tokens of the admin port, one a line: read TOKEN or act TOKEN. Without it and admin.hosts, reads on loopback need none. Required if the address is not on loopback"`
 	// PeersKey is the secret by which the instances that share a Redis know each other.
 	PeersKey     Secret `yaml:"-"`
-	PeersKeyFile string `yaml:"peers_key_file" doc:"a file with a random secret of at least 32 bytes, the same in all instances that share a Redis: they then ask each other at admin.address, and the console shows all of them. Empty: it shows one"`
+	PeersKeyFile string `yaml:"peers_key_file" doc:"a file with a random secret of at least 32 bytes, the same in all instances that share a Redis: the console of each then shows all"`
 }
 
 // Insight says what a process keeps of denials, for the admin port.
