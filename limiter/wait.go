@@ -14,7 +14,7 @@ var (
 	ErrDeadline = errors.New("limiter: the wait would exceed the deadline of the context")
 )
 
-// shortWait is the least time between two questions of a Wait.
+// shortWait is the least time between two attempts of a Wait.
 const shortWait = time.Millisecond
 
 // Wait is [Limiter.Allow], but while the request is denied, it waits and asks again. It returns the

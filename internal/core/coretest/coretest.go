@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
-// Secrets has one key of API keys.
+// Secrets takes the values of api_key for API keys.
 var Secrets = tier.NewSecrets([]string{"api_key"}, nil)
 
 // Any is a node with any value.
@@ -37,7 +37,7 @@ func Rule(name string, terms rules.Terms, path ...descriptors.Node) rules.Rule {
 	return rules.Rule{Name: name, Terms: terms, Path: path}
 }
 
-// With returns a rule that is changed.
+// With returns a copy of a rule after change.
 func With(r rules.Rule, change func(*rules.Rule)) rules.Rule {
 	change(&r)
 	return r

@@ -11,8 +11,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// exceed says that the request exceeds a bound of the service, so that not all of its limits are
-// known. what names the bound and says what to do. The first one counts.
+// exceed notes that the request exceeds a bound of the service, so that some of its limits are
+// unknown. what names the bound and says what to do. The first bound counts.
 func (c *Call) exceed(what string) {
 	if c.exceeds == "" {
 		c.exceeds = what
@@ -33,10 +33,10 @@ func (c *Call) Exceeds() string {
 	return ""
 }
 
-// decideBeyond decides a request that exceeds a bound, without the store. A limit denies the
-// request unless on_store_error of its rule is rules.StoreErrorAllow. If not all limits are known, those
-// of any rule of the domain may be among them, or of any domain. No wait helps, and an error would let the request
-// pass: a client can cause one on purpose, other than a failure of the store.
+// decideBeyond decides a request that exceeds a bound, without the store. A limit denies the request
+// unless on_store_error of its rule is rules.StoreErrorAllow. If limits are unknown, any rule of the
+// domain may apply, or any rule of any domain. No wait helps. The result is no error: Envoy may let
+// errors pass, and a client can exceed a bound on purpose.
 func (c *Call) decideBeyond(what string) {
 	v := &c.verdict
 	denied := c.exceeds != "" && !c.gen.rules.ObservesAll() && c.closed()
@@ -55,7 +55,7 @@ func (c *Call) decideBeyond(what string) {
 	c.logBeyond(what)
 }
 
-// closed reports whether a limit that is not known may deny the request.
+// closed reports whether an unknown limit may deny the request.
 func (c *Call) closed() bool {
 	if d := c.domain; d != nil {
 		return d.MayDeny || c.state().overridden.Load() && c.gen.rules.OnStoreError() != rules.StoreErrorAllow

@@ -37,8 +37,8 @@ type Call struct {
 	clock    time.Duration // Options.Clock when the checks were made; 0: not read yet
 }
 
-// A batch has the checks of a request, and nothing else indexes them. A store takes the checks as one
-// slice and writes the decisions into another ([window.Store]), so they are no slice of one struct.
+// A batch has the checks of a request and their decisions. A store takes checks as one slice and
+// writes decisions into another ([window.Store]), so a batch has two slices.
 type batch struct {
 	checks    []window.Check    // one for each limit of the verdict
 	decisions []window.Decision // one for each check
@@ -111,8 +111,8 @@ func (c *Call) Verdict() *Verdict { return &c.verdict }
 // the verdict.
 func (c *Call) Checks() []window.Check { return c.batch.checks }
 
-// Forget removes all of the request from c, and keeps memory for the next one. Without
-// it c keeps the texts of the request in memory.
+// Forget removes the request from c, and keeps memory for the next request. Until Forget, c keeps the
+// texts of the request in memory.
 func (c *Call) Forget() {
 	c.unprepare()
 	c.req = Request{}
@@ -125,7 +125,7 @@ func (c *Call) Forget() {
 	reuse.Reset(&c.text)
 }
 
-// unprepare forgets what prepare has made, but for the subjects that it has found.
+// unprepare undoes prepare, but keeps the subjects that were found.
 func (c *Call) unprepare() {
 	c.verdict.Forget()
 	reuse.Reset(&c.batch.checks)
@@ -192,8 +192,8 @@ func (c *Call) askSubjects(ctx context.Context, wait bool) {
 	}
 }
 
-// decide makes the verdict of a request that is prepared, if that needs no waiting or
-// wait is true.
+// decide makes the verdict of a prepared request. It reports false if that needs waiting and wait is
+// false.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
 	switch n, what := len(c.batch.checks), c.Exceeds(); {
 	case c.stream.NoEnd != nil:
@@ -235,8 +235,8 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 	return true, nil
 }
 
-// decideWithout makes the verdict of a request that the store did not decide, as a whole or in some
-// scopes. cause is why; nil: the store was not asked, and the decisions are made.
+// decideWithout makes the verdict if the store of some or all scopes did not decide. cause says why;
+// nil: the store was not asked, and the decisions are made.
 func (c *Call) decideWithout(ctx context.Context, cause error) error {
 	some := cause != nil && c.markUndecided(cause)
 	c.countErrors()

@@ -84,8 +84,8 @@ func (c *Call) addChecks(i int) {
 	}
 }
 
-// enforcementOf returns whether the limits of a log deny: as observe says, which is of the subject's
-// override, or else by the percentage of terms. If all rules are only observed, none denies.
+// enforcementOf returns whether the limits of a log deny. observe, from the subject's override, goes
+// first, then the percentage of terms. If all rules are only observed, no limit denies.
 func (c *Call) enforcementOf(rule *rules.Rule, terms *rules.Terms, observe tier.Observe, who *identity.Subject, log string) verdict.Enforcement {
 	if rule.Charge.Always {
 		observe = tier.ObserveByRule
@@ -108,9 +108,9 @@ func (c *Call) enforcementOf(rule *rules.Rule, terms *rules.Terms, observe tier.
 	}
 }
 
-// addOverride adds the check for the limit that came with descriptor i, unless it sets
-// mustWait. The limit replaces that of the rule, and the rule's factor and its charging remain. It is neither a quota limit nor observed because the rule is, as in
-// envoyproxy/ratelimit.
+// addOverride adds the check for the limit that came with descriptor i, unless it sets mustWait. The
+// limit replaces that of the rule; the rule's factor and charging remain. As in envoyproxy/ratelimit,
+// it is no quota limit and not observed, whatever the rule is.
 func (c *Call) addOverride(i int) {
 	desc, m := &c.req.Descriptors[i], &c.verdict.Matches[i]
 	m.Overridden = true
@@ -152,7 +152,7 @@ func (c *Call) overrideTerms(rule *rules.Rule, terms *rules.Terms, o *tier.Overr
 }
 
 // addCheck adds the check of the last limit of the verdict, or removes the limit. of is the subject,
-// nil if it is not known.
+// nil if it is unknown.
 func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subject) {
 	c.batch.checks = reuse.Grow(c.batch.checks)
 	at := len(c.batch.checks) - 1
@@ -193,10 +193,9 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	s.Period.Period = check.Period
 }
 
-// settleQuota makes all quota limits observed if one alternative of the request passes
-// anyway, so that none of them can deny. Such an alternative is a quota rule that is
-// observed. If every rule is a quota rule, a descriptor without a rule is one too. An
-// unlimited descriptor has no quota, so it is no alternative.
+// settleQuota makes all quota limits observed if one alternative passes in any case, so that none of
+// them can deny. Such an alternative is an observed quota rule and, if every rule is a quota rule, a
+// descriptor without a rule. An unlimited descriptor has no quota, so it is no alternative.
 func (c *Call) settleQuota() {
 	v := &c.verdict
 	all, passes := c.gen.rules.AllQuota(), false
@@ -247,8 +246,8 @@ func (c *Call) settleModes() {
 	}
 }
 
-// warnOverride warns of an override in a record of a source that a rule ignores. Of the file of tiers,
-// the configuration has warned already.
+// warnOverride warns that a rule ignores an override in a record of a customer source. For the tiers
+// file, the configuration has warned already.
 func (c *Call) warnOverride(r *rules.Rule, who *identity.Subject, o *tier.Override) {
 	log := c.decider.opts.Log
 	if !c.gen.rules.Elsewhere() || log == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// The question of an adapter: which limits of these descriptors have room?
+// A call of an adapter.
 type (
 	// A Request has descriptors that are decided together.
 	Request = identity.Request
@@ -23,7 +23,7 @@ type (
 	Descriptor = identity.Descriptor
 )
 
-// What a Decider answers.
+// The answer of a Decider.
 type (
 	// A Verdict is the decision on a request; see [Call.Verdict].
 	Verdict = verdict.Verdict
@@ -63,7 +63,7 @@ type Options struct {
 	// Patience is how long a request waits at most because limits of requests in flight are
 	// full. Zero: it does not wait. See inflight.DefaultPatience.
 	Patience time.Duration
-	// Recorder keeps decisions that people ask about. Nil: they are not kept.
+	// Recorder keeps decisions for operators. Nil: it keeps none.
 	Recorder Recorder
 	// Clock returns the time since 1970-01-01 UTC by Store's clock, or by one that agrees with
 	// it. Periods of calendars follow it. Nil: the time of day.
@@ -85,8 +85,8 @@ type StoreObserver struct {
 // A Tracer describes decisions in the trace of a call. It keeps no argument, and no text of the
 // request without a copy. It is safe for concurrent use.
 type Tracer interface {
-	// Stored is called after a store call that took so long, with the context of
-	// [Call.Decide] and the error of the store.
+	// Stored is called after each store call with its begin and duration, the context of [Call.Decide]
+	// and the error of the store.
 	Stored(ctx context.Context, begin time.Time, took time.Duration, err error)
 	// Decided is called once for each request that is decided, with the context and the error
 	// of [Call.Decide]. With an error, v is not a verdict.
@@ -159,7 +159,7 @@ func (d *Decider) Overridden(domain string) bool {
 // forgets the request that c had. The slices of req belong to c until [Call.Forget].
 func (d *Decider) Begin(c *Call, req Request) { *d.Start(c) = req }
 
-// Start is Begin for a caller that then fills the request in, so that it is not copied.
+// Start is Begin without a copy of the request: the caller fills in the request that Start returns.
 func (d *Decider) Start(c *Call) *Request {
 	if c.decider != nil {
 		c.Forget()

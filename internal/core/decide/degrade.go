@@ -34,7 +34,7 @@ func (c *Call) denyUnresolved() (denied bool) {
 	return denied
 }
 
-// teach gives the local store what the store has decided.
+// teach passes the decisions of the store to the local store.
 func (c *Call) teach() {
 	if c.decider.learner == nil {
 		return

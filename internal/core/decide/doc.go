@@ -26,8 +26,8 @@
 //
 // Envoy may ask a rule before a request, with a cost of 0, and report the cost after the response.
 // Such a cost is recorded even if it is denied if the rule says charge: always, or if the call says
-// that its stream has ended. No history decides that. With [rules.Rules.ReportUsage], a denied cost
-// above 1 is recorded by a second call of the store if something remained.
+// that its stream has ended. Earlier calls do not matter. With [rules.Rules.ReportUsage], a denied
+// cost above 1 is recorded by a second call of the store if something remained.
 //
 // # Deny and error
 //

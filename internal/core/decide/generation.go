@@ -6,8 +6,8 @@ import (
 	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
-// A generation is what a Decider keeps for one generation of rules. It is by the numbers of rules and
-// domains, so that counting needs no look-up.
+// A generation has the state of a Decider for one generation of rules. The numbers of rules and
+// domains index its slices, so counting needs no look-up.
 type generation struct {
 	rules   *rules.Rules
 	meters  []meters        // of the rules. Nil: nothing is counted
@@ -22,7 +22,7 @@ type meters struct {
 	hits     HitMeter // nil: hits are not counted
 }
 
-// domainState is what a Decider keeps for a domain.
+// domainState has the state of a Decider for a domain.
 type domainState struct {
 	unruled    Meter        // descriptors that no rule of the domain limits
 	override   meters       // of limits that come with a descriptor
@@ -74,5 +74,5 @@ func (c *Call) meter(r *rules.Rule) Meter {
 	return c.state().override.outcomes
 }
 
-// state is that of the domain of the request, which must have one.
+// state returns the state of the request's domain, which must exist.
 func (c *Call) state() *domainState { return &c.gen.domains[c.domain.Number] }

@@ -126,11 +126,11 @@ func (c *Call) countShadowed() {
 	}
 }
 
-// hitsOf returns what the request did to the limit. allowed is that of the request, and near
-// the fraction of a limit above which hits are near it.
+// hitsOf returns what the request did to the limit. allowed reports whether the request passes. near
+// is the fraction of a limit above which hits are near it.
 //
-// What was used before is known from what remains. The decision reports that after the charge,
-// if there was one.
+// The use before the request follows from what remains. The decision reports what remains after the
+// charge, if there was one.
 func hitsOf(s *LimitStatus, allowed bool, near float32) Hits {
 	d, limit := &s.Decision, s.Limit.Hits
 	h := Hits{Total: s.Cost, Remembered: d.Remembered}

@@ -6,9 +6,9 @@ import (
 	"github.com/slidegate/slidegate/internal/core/identity"
 )
 
-// setJitter sets by how much clients are asked to wait longer than they must: by the rule's fraction
-// of the wait, times a hash of the caller and the window. Without a known caller it is that of all
-// logs of the request. So one caller always gets the same wait, from every instance.
+// setJitter sets the fraction by which clients are asked to wait longer: that of the rule, times a
+// hash of the caller and the window. The logs of the request replace an unknown caller. So every
+// instance gives one caller the same wait.
 func (c *Call) setJitter() {
 	v := &c.verdict
 	h := identity.NewHash("retry_jitter") // another hash than that of the logs that are only observed

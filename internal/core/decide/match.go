@@ -13,7 +13,7 @@ const (
 
 // match finds the rule of each descriptor, and the rules that others replace. It reports false if
 // that takes more than FewSteps and wait is false. More than MostSteps exceed a bound: a request
-// whose rules are not known never passes as one without a rule.
+// whose rules are unknown must not pass as a request without rules.
 func (c *Call) match(wait bool) (ok bool) {
 	req, v := &c.req, &c.verdict
 	steps := FewSteps

@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// once makes a check one of an attempt, if its descriptor has an idempotency key.
+// once makes a check charge once if its descriptor has an idempotency key.
 func (c *Call) once(s *LimitStatus, check *window.Check) {
 	o := &s.Rule.Charge.Once
 	attempt := c.verdict.Matches[s.Descriptor].Attempt(c.req.Descriptors[s.Descriptor].Entries)

@@ -32,5 +32,5 @@ func (d *Decider) Probe(c *Call, rule *rules.Rule, subjects tier.Resolver, req R
 // Domain returns the domain of a request that is prepared, or nil if the rules have none.
 func (c *Call) Domain() *rules.Domain { return c.domain }
 
-// Finder returns what has found the subjects of the request.
+// Finder returns the finder of the request's subjects.
 func (c *Call) Finder() *identity.Finder { return &c.who }

@@ -11,8 +11,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// countUnlimited counts each descriptor that no limit applies to. Of a request for an
-// unknown domain it counts the request.
+// countUnlimited counts each descriptor without a limit. For an unknown domain it counts the request
+// instead.
 func (c *Call) countUnlimited() {
 	v := &c.verdict
 	if c.domain == nil && c.req.EndsStream() {
@@ -102,8 +102,8 @@ func (c *Call) countCut(rule *rules.Rule) {
 	}
 }
 
-// countDenial counts which limit of the rule has denied. The configuration bounds the windows
-// of a rule, but not those of limits that a source of subjects or a request brings.
+// countDenial counts which limit of the rule has denied. The configuration bounds the windows of a
+// rule, but not those of limits from a customer source or a request.
 func (c *Call) countDenial(s *LimitStatus) {
 	p, win := s.Limit.Policy, s.Limit.Window
 	switch {
@@ -118,8 +118,8 @@ func (c *Call) countDenial(s *LimitStatus) {
 // maxDomainShown bounds what a log line repeats of a domain, in bytes.
 const maxDomainShown = 128
 
-// DomainField returns the field of a log line with the beginning of a request's domain, which no
-// terminal obeys. It shares no memory with the request.
+// DomainField returns the field of a log line with the beginning of a request's domain, escaped for
+// terminals. It shares no memory with the request.
 func DomainField(domain string) zap.Field {
 	shown, _ := safetext.Bytes(domain, maxDomainShown)
 	return zap.String("domain", shown)
@@ -150,7 +150,7 @@ func appendDetail(b []byte, rule *rules.Rule, entries descriptors.Descriptor) []
 	return b
 }
 
-// outcomeOf returns what happened to a limit. allowed is that of the request.
+// outcomeOf returns what happened to a limit. allowed reports whether the request passes.
 func outcomeOf(s *LimitStatus, allowed bool) Outcome {
 	switch {
 	case s.Mode == window.Refund:

@@ -2,9 +2,9 @@ package decide
 
 import "github.com/slidegate/slidegate/pkg/window"
 
-// A Recorder keeps decisions that people ask about. The Decider calls it once a request at
-// most, so it must be quick. It keeps no argument, and no text of the request without a copy.
-// It is safe for concurrent use.
+// A Recorder keeps decisions for operators. The Decider calls it at most once for each request, so it
+// must be quick. It keeps no argument, and no text of the request without a copy. It is safe for
+// concurrent use.
 type Recorder interface {
 	// Denied records that a limit had no room: the decisive one of a denied request, or one
 	// that is only observed.

@@ -69,9 +69,9 @@ func (c *Call) mixed() bool {
 	return slices.ContainsFunc(c.batch.checks, func(k window.Check) bool { return k.Mode.Unconditional() != c.batch.checks[0].Mode.Unconditional() })
 }
 
-// takeApart is take while all rules are only observed. Checks that charge
-// unconditionally go in a call of their own: in the store they would deny the request,
-// and the others would not be charged although the request passes.
+// takeApart is take while all rules are only observed. It sends the checks that charge
+// unconditionally in a separate call. In one call, their denials would keep the store from charging
+// the other checks.
 func (c *Call) takeApart(ctx context.Context) error {
 	for _, unconditional := range []bool{true, false} {
 		reuse.Reset(&c.batch.part)
@@ -132,8 +132,8 @@ func (c *Call) full(err error) (full bool) {
 	return full && !window.GroupAllowed(c.batch.checks, c.batch.decisions)
 }
 
-// await asks the store again for a request that was denied because a limit in flight is full.
-// ends is that of waiters before the denial.
+// await asks the store again for a request that was denied because a limit in flight is full. ends is
+// [inflight.Waiters.Ends] from before the denial.
 func (c *Call) await(ctx context.Context, ends uint64) error {
 	o := &c.decider.opts
 	return c.decider.waiters.Await(ctx, o.Patience, ends, func() (full bool, err error) {

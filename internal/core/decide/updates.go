@@ -17,7 +17,7 @@ func (c *Call) recordsDenied(rule *rules.Rule, desc *Descriptor) bool {
 	return rule.RecordsDenied() && desc.Cost > 1 && !desc.Refund && c.req.Ending == ""
 }
 
-// What was asked of a rule whose file does not say how it charges.
+// The requests so far to a rule whose file does not say how it charges.
 const (
 	askedCosts  = iota // no quota check, which is a cost of 0
 	askedChecks        // quota checks, and no cost since
@@ -47,8 +47,8 @@ func (c *Call) noteAsked(rule *rules.Rule, desc *Descriptor) {
 // recordDenied records costs that a store has denied while something remained. It returns false if
 // wait is false and the store has to wait. The store has charged nothing then.
 //
-// If recording fails, the answer stays: what is denied is denied. The usage is lost. It is for
-// the limits that the store has decided, or for the others if undecided is true.
+// If recording fails, the denial stays, and the usage is lost. If undecided is true, it records for
+// the limits that the store has not decided, otherwise for the others.
 func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, undecided bool) (decided bool) {
 	reuse.Reset(&c.batch.part)
 	reuse.Reset(&c.batch.partAt)

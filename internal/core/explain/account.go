@@ -38,12 +38,11 @@ type AccountQuery struct {
 	Overridden func(domain string) bool
 }
 
-// An Account is whose limits an operator asks for, under one generation of rules. It answers
-// which limits apply, and in which logs they count, without deciding or charging anything.
-// It is not safe for concurrent use.
+// An Account is the subject of an [AccountQuery] under one generation of rules. It says which limits
+// apply, and in which logs they count, without deciding or charging anything. It is not safe for
+// concurrent use.
 type Account struct {
-	// Subject is what the tiers know of it. Nil: the tiers do not know it, or it is an
-	// address.
+	// Subject is the subject's record. Nil: the tiers do not know the subject, or it is an address.
 	Subject *tier.Subject
 	// Unavailable is true if the customer source did not answer. Limits are then those of an
 	// unknown subject.
@@ -71,7 +70,7 @@ type replaced struct{ domain, name string }
 
 // An AccountLimit is a limit that applies to a subject.
 type AccountLimit struct {
-	// Rule is the rule. For a limit that came with requests, it is the one with that name.
+	// Rule is the rule. For a limit that came with requests, it is [rules.Domain.Override].
 	Rule *rules.Rule
 	// Limit is zero if Unlimited. Its Hits are zero if Sent.
 	Limit rules.Limit
@@ -84,8 +83,8 @@ type AccountLimit struct {
 	Observed bool
 	// Sent is true if the limit came with requests, which alone know its number.
 	Sent bool
-	// Subject is the id of the subject whose log it is, from [Rules.Log]. Empty: the log is not
-	// that of a subject.
+	// Subject is the id of the subject whose log it is, from [Rules.Log]. Empty: the log belongs to no
+	// subject.
 	Subject string
 	// Values are the values that the log belongs to besides the subject, without those that
 	// must not be shown.
@@ -302,7 +301,7 @@ func (p *Account) NoLog(i int) []AccountLimit {
 	return limits
 }
 
-// probe makes the checks of a rule as the request makes them that has a log.
+// probe makes the checks that a rule makes for the request of a reading.
 func (p *Account) probe(rule *rules.Rule, n *reading) *decide.Call {
 	req := decide.Request{Domain: rule.Domain, Descriptors: []decide.Descriptor{{Entries: n.entries, Cost: 1}}}
 	if len(n.more) > 0 {

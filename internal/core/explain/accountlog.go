@@ -51,7 +51,7 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 	return l, r.Number(), true
 }
 
-// A reading is the request that has a log, as far as the log's name says it.
+// A reading is the request that counts in a log, as far as the log's name describes it.
 type reading struct {
 	entries descriptors.Descriptor
 	more    descriptors.Descriptor // of another descriptor of the request
@@ -166,8 +166,8 @@ func (p *Account) entriesOf(ctx context.Context, key string, part descriptors.Pa
 	}
 }
 
-// limitOf returns the limit of a log whose name was read. Its Log is what a request has that is as
-// the reading says.
+// limitOf returns the limit of a log whose name was read. Its Log is the log of a request as the
+// reading describes it.
 func (p *Account) limitOf(r *rules.Rule, n *reading, id window.LogID) (l AccountLimit, ok bool) {
 	for _, l := range p.limits(p.probe(r, n)) {
 		if l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy || l.Log.Scope != id.Scope {
@@ -182,8 +182,8 @@ func (p *Account) limitOf(r *rules.Rule, n *reading, id window.LogID) (l Account
 	return l, false
 }
 
-// values returns what a log belongs to, but for the level mine, and but for the rule's subject if it
-// is mine.
+// values returns the values in a log's name, except that of the level mine, and except the rule's
+// subject if holder is true.
 func (p *Account) values(r *rules.Rule, n *reading, mine int, holder bool) (values []string) {
 	if r.HasSubject() && r.SubjectAt() < 0 && !holder && n.holder != (descriptors.Part{}) {
 		values = append(values, showHolder(n.holder))
@@ -202,7 +202,7 @@ func (p *Account) values(r *rules.Rule, n *reading, mine int, holder bool) (valu
 	return values
 }
 
-// has reports whether a log is the subject's, to which the rule applies as m says.
+// has reports whether a log is the subject's. m says how the rule applies to the subject.
 func (p *Account) has(m *ruleMatch, n *reading) bool {
 	switch {
 	case m.holder:

@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// counting is how the tiers of one rule count, for notes about them.
+// counting has the policies of the tiers of one rule, for notes about them.
 type counting struct {
 	ways      []string // the policies of each tier that has a log, and the times of rates
 	inFlight  bool

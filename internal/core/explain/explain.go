@@ -147,7 +147,7 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRe
 	}
 }
 
-// whose says for whom a limit is.
+// whose describes the callers that a limit counts.
 func whose(s *decide.LimitStatus) (who string) {
 	if s.Tier != "" {
 		who = " for tier " + s.Tier
@@ -186,7 +186,7 @@ func modeOf(s *decide.LimitStatus) string {
 	}
 }
 
-// explainPolicy says how a limit counts that is no sliding window.
+// explainPolicy describes the policy of a limit that is no sliding window.
 func (e *Explanation) explainPolicy(s *decide.LimitStatus) {
 	l, label := s.Limit, ""
 	if s.Period.SubjectDay {

@@ -13,8 +13,8 @@ import (
 type Live struct {
 	// Inspector reads the logs.
 	Inspector inspect.Inspector
-	// Err is why the logs could not be read, so that the store has decided as an empty one. Nil: they
-	// could.
+	// Err says why the logs could not be read. The store has then decided with empty logs. Nil: no
+	// error.
 	Err error
 }
 

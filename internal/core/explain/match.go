@@ -14,8 +14,8 @@ import (
 // A ruleMatch is how a rule applies to a subject: the names of the subject's logs, as far as they are
 // known.
 type ruleMatch struct {
-	// parts are those of the name, by the levels of the path, and subject is that of a subject in no
-	// level. Zero: it can be any that the rule takes.
+	// parts are the parts of the log's name, by the levels of the path. subject is the part of a
+	// subject outside of the path. Zero: any value that the rule takes.
 	parts   []descriptors.Part
 	subject descriptors.Part
 	// open is true if the name of the log has a value that is not known.
@@ -154,8 +154,8 @@ func (p *Account) matchAddress(rule *rules.Rule, m *ruleMatch) bool {
 	return true
 }
 
-// Searches returns what to search for to find the logs of open rules, and the logs of limits
-// that came with requests. It is empty if there can be none.
+// Searches returns the searches that find the logs of open rules, and the logs of limits that came
+// with requests. It is empty if there can be no such log.
 func (p *Account) Searches() []inspect.Match {
 	if !p.searched && p.query.Domain == "" {
 		p.searches, p.searched = p.search(), true

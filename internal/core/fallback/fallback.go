@@ -120,8 +120,8 @@ func (u *knownUse) last() (hits uint64, until time.Duration) {
 	return max(u.hits, u.before), u.until
 }
 
-// epoch returns a clock that counts from 1970 as the clock of the machine has it at its start,
-// and is not set afterwards. Fixed windows begin by it.
+// epoch returns a clock of the time since 1970. It starts with the machine's clock and is not set
+// afterwards. Fixed windows begin by it.
 func epoch() func() time.Duration {
 	start := time.Now()
 	zero := time.Duration(start.UnixNano())
@@ -153,7 +153,7 @@ func New(o Options) (*Store, error) {
 // Close ends the goroutine that sweeps the logs.
 func (s *Store) Close() error { return s.store.Close() }
 
-// Logs returns the number of logs of what this process has admitted.
+// Logs returns the number of logs that this process has for its quotas.
 func (s *Store) Logs() int { return s.store.Len() }
 
 // Read implements [inspect.Inspector] for the logs of what this process has admitted. The clock
@@ -293,8 +293,8 @@ func missing(l *window.Limit, left time.Duration) uint64 {
 	return tokens
 }
 
-// quotaLimit returns a limit of which this process may admit a number of hits. The rate of a token
-// bucket is divided by the number of processes, rounded down, but at least one hit.
+// quotaLimit returns l with the hits that this process may admit. The rate of a token bucket is
+// divided by the number of processes, rounded down, but at least one hit.
 func quotaLimit(l window.Limit, hits, instances uint64) window.Limit {
 	l.Hits = hits
 	if l.Policy != window.TokenBucket {
@@ -317,7 +317,7 @@ func (q *quota) untilKnown(c *window.Check) time.Duration {
 	if need > c.Limit.Hits {
 		return q.left
 	}
-	// So much time before the known bucket is full, it has what is needed.
+	// The known bucket has what is needed this long before it is full.
 	hi, lo := bits.Mul64(c.Limit.Hits-need, uint64(c.Limit.Window))
 	if hi >= uint64(c.Limit.Rate) {
 		return 0

@@ -9,11 +9,11 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
-// A CallerInfo says whom a limit counts, as people see it. Its texts are those of the request, so
-// they are valid as long as that, and they can be of any length.
+// A CallerInfo describes the caller that a limit counts, for people. Its texts belong to the request
+// and are valid as long as the request. They can be of any length.
 type CallerInfo struct {
-	// Subject is the id of the subject, or of the caller that the adapter has found. If an
-	// entry that is no API key names a subject that the tiers do not have, it is that value.
+	// Subject is the id of the subject, or of the caller that the adapter has found. If another entry
+	// than an API key names a subject that the tiers do not have, it is the entry's value.
 	Subject string
 	// Digest is the digest of an unknown API key that has its own log.
 	Digest string
@@ -29,10 +29,10 @@ type CallerInfo struct {
 	RequestID string
 }
 
-// CallerOf returns whom a limit of a descriptor under a rule counts. s has the id that is known of the
-// subject, and whether the customer source could not answer. The texts are values of entries whose
-// key the rules name and that hold no secret, ids of subjects, and Request.Route. All other values are
-// left out.
+// CallerOf returns the caller that a rule's limit of a descriptor counts. subject is the id of the
+// subject, empty if unknown. unresolved says that the customer source did not answer. The texts are
+// ids of subjects, Request.Route, and values of entries whose key a rule names and that hold no
+// secret.
 func CallerOf(req *Request, rule *rules.Rule, descriptor int, subject string, unresolved bool) CallerInfo {
 	rs := rule.Rules()
 	if rs == nil {
@@ -91,7 +91,7 @@ func LogValues(req *Request, rule *rules.Rule, descriptor int) string {
 }
 
 // nameUnknown sets the Subject, Digest or Address of a caller that the tiers do not know. If the
-// source could not answer (unresolved), the caller is an API key by itself.
+// source did not answer (unresolved), each API key is a caller.
 func (p *CallerInfo) nameUnknown(rs *rules.Rules, rule *rules.Rule, req *Request, unresolved bool) {
 	for i := range req.Descriptors {
 		for _, e := range req.Descriptors[i].Entries {
@@ -140,7 +140,7 @@ func routeOf(rs *rules.Rules, in []Descriptor) string {
 	return ""
 }
 
-// shownEntry is entryOf if values of the key may be shown, else an empty text.
+// shownEntry returns what entryOf does, or an empty text if values of the key must not be shown.
 func shownEntry(rs *rules.Rules, in []Descriptor, key string) string {
 	if !rs.Shows(key) {
 		return ""

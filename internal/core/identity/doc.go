@@ -1,7 +1,7 @@
-// Package identity says whom a request is for. A [Request] has descriptors; a [Finder] finds the
-// [Subject] that a rule limits in them, and names the logs in which it counts. It also has the
-// client address, the mark of ended streams, masked addresses, a stable [Hash], and what operators
-// may read of a caller ([CallerInfo]).
+// Package identity finds the subject of a request. A [Request] has descriptors; a [Finder] finds the
+// [Subject] that a rule limits in them, and names the logs in which it counts. It also has the client
+// address, the mark of ended streams, masked addresses, a stable [Hash], and what operators may read
+// of a caller ([CallerInfo]).
 //
 // # Names of logs
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// A Subject is whom a rule limits in one request.
+// A Subject is the caller that a rule limits in one request.
 type Subject struct {
 	Known      *tier.Subject // nil: an unknown one
 	Tier       string
@@ -69,7 +69,7 @@ func (f *Finder) Done() { f.ctx = nil }
 // MustWait reports whether a subject was not found without waiting. No later answer is valid then.
 func (f *Finder) MustWait() bool { return f.mustWait }
 
-// Answers yields what the source has answered for the keys of the request.
+// Answers yields the answers of the source for the keys of the request.
 func (f *Finder) Answers(yield func(tier.Answer) bool) {
 	for i := range f.lookups {
 		if !yield(f.lookups[i].answer) {
@@ -107,7 +107,7 @@ func (f *Finder) SubjectOf(rule *rules.Rule, entries descriptors.Descriptor) Sub
 	return s
 }
 
-// holderOf returns the subject that the entry of a rule's subject names.
+// holderOf returns the subject that an entry names with the key of the rule's subject.
 func (f *Finder) holderOf(rule *rules.Rule, entries descriptors.Descriptor) Subject {
 	if at := rule.SubjectAt(); at >= 0 {
 		return f.Identify(entries[at])
@@ -256,8 +256,8 @@ func (f *Finder) Observes(rule *rules.Rule, percentage float64, who *Subject, lo
 	return Observes(percentage, log)
 }
 
-// Observes reports whether a log belongs to a part of all logs, from 0 to 1, that are only observed. A
-// log that belongs to a part belongs to every larger one.
+// Observes reports whether a log is in the fraction of all logs, 0 to 1, that are only observed. A
+// log in one fraction is also in every larger fraction.
 func Observes(part float64, log string) bool {
 	if part <= 0 || part >= 1 {
 		return part >= 1

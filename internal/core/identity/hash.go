@@ -12,7 +12,7 @@ const (
 // NewHash returns the hash of a text.
 func NewHash(text string) Hash { return fnvOffset.Add(text) }
 
-// Add returns the hash of what h is of and of a text behind it.
+// Add returns the hash of the texts of h, followed by another text.
 func (h Hash) Add(text string) Hash {
 	for i := range len(text) {
 		h = (h ^ Hash(text[i])) * fnvPrime
@@ -20,8 +20,8 @@ func (h Hash) Add(text string) Hash {
 	return h
 }
 
-// Fraction turns the hash into a number from 0 to below 1. FNV leaves the high bits of
-// short texts alike, so that it mixes them first (the last step of MurmurHash3).
+// Fraction turns the hash into a number from 0 to below 1. FNV gives short texts similar high bits,
+// so Fraction mixes the bits first (the last step of MurmurHash3).
 func (h Hash) Fraction() float64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd

@@ -7,7 +7,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Request is the question of an adapter: which limits of these descriptors have room?
+// A Request is a call of an adapter: do the limits of these descriptors have room?
 type Request struct {
 	Domain string
 	// Descriptors are decided together. The Decider trims the values of their entries
@@ -25,13 +25,13 @@ type Request struct {
 	// Ending says how the stream has ended. It is empty while the stream is open. Every cost of
 	// a stream that has ended is a usage update, whatever its rule says.
 	Ending string
-	// Exceeds says which bound the message of the request exceeds, and what to do, so that
-	// Descriptors has only a part of it. Then Domain may be empty. Empty: none.
+	// Exceeds names the bound that the message of the request exceeds, and says what to do. Then
+	// Descriptors may be incomplete and Domain empty. Empty: no bound is exceeded.
 	Exceeds string
-	// NoEndSignal is true if the adapter never hears of the ends of streams.
+	// NoEndSignal is true if the adapter does not learn when streams end.
 	NoEndSignal bool
-	// ID is the id of the client's request, if Envoy sends it, and Route the route that an
-	// adapter knows. Both are only shown, and empty if they are unknown.
+	// ID is the id of the client's request, if Envoy sends it, and Route the route that an adapter
+	// knows. People read them; they decide nothing. They are empty if unknown.
 	ID, Route string
 }
 

@@ -24,8 +24,8 @@ const (
 	// last one is known.
 	DefaultPatience = 5 * time.Millisecond
 
-	// Tombstone is how long the charges of an ended stream are denied that come after the end.
-	// Envoy's rate limit filter waits for an answer for less than that.
+	// Tombstone is how long the store denies charges that arrive after the end of their stream.
+	// Envoy's rate limit filter waits less than that for an answer.
 	Tombstone = 10 * time.Second
 
 	// unnamedHold is how long a request without a stream id holds its slot. Nothing can give
@@ -79,8 +79,8 @@ const (
 // EndResults has the metric label of each EndResult.
 var EndResults = [...]string{EndReleased: "released", EndNothing: "held_nothing", EndFailed: "failed"}
 
-// A NoEndError says that a limit of requests in flight applies, but that the adapter
-// never hears of the ends of streams. Nothing was charged.
+// A NoEndError says that a limit of requests in flight applies, but that the adapter does not learn
+// when streams end. Nothing was charged.
 type NoEndError struct {
 	// Rule is the rule of the limit.
 	Rule *rules.Rule
@@ -92,13 +92,13 @@ func (e *NoEndError) Error() string {
 
 var errNoEnds = errors.New("the store does not count what streams hold")
 
-// Releases give back what streams hold. A nil one does not count it.
+// Releases give back what streams hold in two stores. Each may be nil.
 type Releases struct {
 	Store, Local window.Releaser
 }
 
-// Release gives back what the stream of a request holds, because it has ended. With an error, it is
-// not known what the stream holds, and the hold time bounds it.
+// Release gives back what the stream of a request holds, because it has ended. After an error the
+// stream may still hold something, until its hold time ends.
 func (r Releases) Release(ctx context.Context, req *identity.Request) (EndResult, error) {
 	deny := Tombstone
 	if req.Ending == endedByLimit || req.Ending == EndedInOrder {
@@ -124,8 +124,8 @@ func (r Releases) Release(ctx context.Context, req *identity.Request) (EndResult
 	return EndReleased, nil
 }
 
-// A Stream is what a request needs to know of limits of requests in flight. The zero value is that of
-// a request with none.
+// A Stream is the state of one request for limits of requests in flight. The zero value is for a
+// request without such limits.
 type Stream struct {
 	// Holds is true if a check is in flight.
 	Holds bool
@@ -165,8 +165,8 @@ func (st *Stream) Hold(req *identity.Request, rule *rules.Rule, check *window.Ch
 	return true
 }
 
-// Misuse says how the request uses limits of requests in flight in a way that cannot work. It is empty
-// if it does not.
+// Misuse describes how the request uses limits of requests in flight in a way that cannot work. It is
+// empty for correct use.
 func (st *Stream) Misuse(req *identity.Request) string {
 	if req.EndsStream() {
 		switch {

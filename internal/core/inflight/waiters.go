@@ -34,7 +34,7 @@ func (w *Waiters) Ends() uint64 { return w.ends.Load() }
 // Waiting returns how many requests wait.
 func (w *Waiters) Waiting() int64 { return w.waiting.Load() }
 
-// freed returns what is closed when the next stream ends.
+// freed returns a channel that is closed when the next stream ends.
 func (w *Waiters) freed() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,8 +44,8 @@ func (w *Waiters) freed() <-chan struct{} {
 	return w.next
 }
 
-// Ended wakes the waiting requests, because a stream with a hold has ended. It is not known in
-// which logs the hold was, so it wakes all.
+// Ended wakes the waiting requests, because a stream with a hold has ended. It wakes all of them,
+// because it does not know the logs of the hold.
 func (w *Waiters) Ended() {
 	w.ends.Add(1)
 	w.mu.Lock()

@@ -45,7 +45,7 @@ type Reserver interface {
 	Return(ctx context.Context, r window.Reservation, cost uint64) (uint64, error)
 }
 
-// leases are what this process has reserved.
+// leases has the leases of this process.
 type leases struct {
 	reserver Reserver
 	clock    func() time.Duration

@@ -27,8 +27,8 @@ type Options struct {
 	Reserver Reserver
 }
 
-// Store decides what this process knows, and asks the shared store for the rest. Create it
-// with [New]. Its methods are safe for concurrent use.
+// Store decides from memory and from leases, and asks the shared store for the rest. Create it with
+// [New]. Its methods are safe for concurrent use.
 type Store struct {
 	store    window.Store // the shared store
 	clock    func() time.Duration

@@ -20,10 +20,9 @@ const (
 // IsAddressKey reports whether entries with this key have addresses of clients.
 func IsAddressKey(key string) bool { return key == KeyAddress || key == KeyMaskedAddress }
 
-// Canonical returns the value of an entry in the form that rules and logs use: without spaces
-// and tabs at its ends, and each address in one spelling, in lower case, without a zone and with
-// IPv4 not mapped into IPv6. Envoy forwards the other forms from a trusted X-Forwarded-For, and a
-// client must not have one log for each.
+// Canonical returns the value of an entry in the form that rules and logs use: trimmed, and each
+// address in one spelling: lower case, no zone, IPv4 not mapped into IPv6. Envoy forwards other
+// spellings from a trusted X-Forwarded-For. With them, a client would have one log for each spelling.
 func Canonical(e descriptors.Entry) string {
 	e.Value = descriptors.Trim(e.Value)
 	if !IsAddressKey(e.Key) || strings.IndexByte(e.Value, ':') < 0 {
@@ -114,11 +113,11 @@ func AddressProblem(n descriptors.Node) string {
 	return ""
 }
 
-// spelledOut finds a part of an address that begins with a 0 which is not written.
+// spelledOut matches leading zeros and IPv4 mapped into IPv6, which canonical addresses do not have.
 var spelledOut = regexp.MustCompile(`(^|[.:])0[0-9a-f]|^::ffff:[0-9]*\.`)
 
-// looseAddress parses an address or a network as people write it too: in brackets, with a port or a
-// zone. bits is the length of the prefix; without one, all bits.
+// looseAddress parses an address or a network, which may also be in brackets, or have a port or a
+// zone. bits is the length of the prefix; for an address, all bits.
 func looseAddress(text string) (a netip.Addr, bits int, ok bool) {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		return p.Addr(), p.Bits(), true
@@ -140,8 +139,8 @@ func ParseAddress(text string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, a.BitLen()), true
 }
 
-// CanonicalAddress returns a text in the form that entries with addresses have it, or the text itself
-// if it is no address and no network.
+// CanonicalAddress returns an address or a network in the form of [Canonical], and any other text
+// unchanged.
 func CanonicalAddress(text string) string {
 	if !IsAddress(text) {
 		return text

@@ -21,13 +21,13 @@ type Limit struct {
 	// Lease bounds what a process may reserve ahead; see [window.Check]. Zero reserves
 	// nothing.
 	Lease window.Lease
-	// Name is the name of this limit in the RateLimit and RateLimit-Policy headers: the
-	// rule's name, and what FormatLog returns too if the rule has several. [Rules.Add] sets it.
+	// Name is the limit's name in the RateLimit and RateLimit-Policy headers: the rule's name,
+	// followed by FormatLog if the rule has several limits. [Rules.Add] sets it.
 	Name string
 	// Calendar computes the periods of a limit with [window.Calendar]; nil for others.
 	Calendar *calendar.Calendar
-	// StartsLabel is the label of a subject that says on which day the periods of Calendar
-	// start; see [calendar.Calendar.Starting]. A subject without it has those of Calendar.
+	// StartsLabel is the label of a subject that says on which day the periods of Calendar start; see
+	// [calendar.Calendar.Starting]. A subject without the label has the periods of Calendar.
 	StartsLabel string
 }
 
@@ -53,7 +53,7 @@ func (t *Terms) inFlight() bool {
 	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Policy == window.InFlight })
 }
 
-// Empty reports whether the terms say nothing.
+// Empty reports whether the terms have no limits and are not unlimited.
 func (t *Terms) Empty() bool { return len(t.Limits) == 0 && !t.Unlimited }
 
 // FillTime returns how long an empty token bucket takes to fill. exact is false if that is not
@@ -111,9 +111,9 @@ func Unit(length time.Duration) string {
 	return "period"
 }
 
-// FormatLog names what distinguishes one limit of a rule from its others, in names of limits and in
-// metrics: 1m for a sliding window, and with other policies bucket-1s, fixed-1m, month,
-// counter-1m and in_flight. Two limits with one text share a log.
+// FormatLog returns the part of a limit's name or metric label that differs between the limits of one
+// rule: 1m for a sliding window, and with other policies bucket-1s, fixed-1m, month, counter-1m and
+// in_flight. Two limits of a rule with the same text share a log.
 func FormatLog(p window.Policy, win time.Duration) string {
 	switch p {
 	case window.TokenBucket:
@@ -142,9 +142,8 @@ func ParsePolicy(name string) window.Policy {
 	return window.Sliding
 }
 
-// Rounding returns the time to a multiple of which a sliding log rounds up the times of hits: the
-// precision in whole units of the log. So a hit counts for less than Window and Rounding together.
-// Zero: times are exact.
+// Rounding returns the step to which a sliding log rounds up the times of hits: the precision in
+// whole units of the log. A hit counts for less than Window plus Rounding. Zero: times are exact.
 func (l *Limit) Rounding() time.Duration {
 	unit := packed.Unit(l.Window)
 	if l.Policy != window.Sliding || unit == time.Microsecond && l.Precision <= unit {
@@ -154,7 +153,7 @@ func (l *Limit) Rounding() time.Duration {
 }
 
 // WorstCase returns the most hits that a limit admits in any interval of its window's length,
-// with any callers. For a token bucket it is the most in the time in which Rate hits come back.
+// whatever the callers do. For a token bucket the interval is the time in which Rate hits come back.
 // A lease, a precision and usage updates do not change it: updates charge over the limit.
 func WorstCase(l window.Limit) uint64 {
 	switch l.Policy {

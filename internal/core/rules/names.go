@@ -22,7 +22,7 @@ func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) stri
 	return domain + "|" + strings.Join(parts, "/")
 }
 
-// OverrideName is the name of a limit that comes with a descriptor that no rule matches.
+// OverrideName is the name of a limit that came with a descriptor for which there is no rule.
 const OverrideName = "override"
 
 // maxName is the maximum length of a rule's name in bytes.
@@ -85,7 +85,7 @@ func plainName(text string) string {
 	return string(name)
 }
 
-// named returns a copy of limits that has their names in headers.
+// named returns a copy of limits with their names in headers.
 func named(rule string, limits []Limit) []Limit { return NameLimits(rule, slices.Clone(limits)) }
 
 // NameLimits sets the name of each limit in headers, and returns limits.
@@ -108,12 +108,12 @@ func (rs *Rules) HidesEntry(key string) bool { return rs.who.Secrets.Hides(key) 
 // Names reports whether a rule names the key of an entry.
 func (rs *Rules) Names(key string) bool { return rs.named[key] }
 
-// Shows reports whether values of entries with this key may be shown: a rule names the key, and it
-// holds no secret.
+// Shows reports whether values of entries with this key may be shown: a rule names the key, and it is
+// not the key of a secret.
 func (rs *Rules) Shows(key string) bool { return rs.named[key] && !rs.who.Secrets.Hides(key) }
 
-// Shown returns an entry that an operator typed as it may be shown: without a key that no rule names,
-// and without a value that [Rules.Shows] does not allow.
+// Shown returns an operator's entry in a form that may be shown. It removes a key that no rule names,
+// and a value that [Rules.Shows] does not allow.
 func (rs *Rules) Shown(e descriptors.Entry) descriptors.Entry {
 	if !rs.Shows(e.Key) {
 		e.Value = HiddenValue

@@ -36,8 +36,8 @@ func (o ChargeOnce) String() string {
 	return fmt.Sprintf("%s for %s, %d retries", o.Entry, FormatWindow(o.For), o.Retries)
 }
 
-// CheckOnce refuses an entry of a ChargeOnce that also says who or what is limited. It may be called
-// before [Rules.Add].
+// CheckOnce returns an error if the entry of a ChargeOnce also names a log, a subject or a tier. It
+// may be called before [Rules.Add].
 func (rs *Rules) CheckOnce(r *Rule) error {
 	entry := r.Charge.Once.Entry
 	shown := safetext.Runes(entry, 64)
@@ -67,8 +67,8 @@ func (r *Rule) uses(key string) bool {
 	return r.Subject == key || slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == key })
 }
 
-// takeOnce refuses a rule that uses the entry with the idempotency keys of the domain, whichever of the
-// rules came first.
+// takeOnce returns an error if a rule uses the entry with the idempotency keys of the domain, in
+// whatever order the rules are added.
 func (dom *Domain) takeOnce(r *Rule, others []*Rule) error {
 	if of := dom.Once; of != nil {
 		if entry := of.Charge.Once.Entry; r.uses(entry) {

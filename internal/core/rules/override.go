@@ -11,7 +11,7 @@ import (
 )
 
 // OverrideLimits appends to out the limits of a subject's override as they count under a rule with
-// the given limits. An override changes how much, never how it is counted:
+// the given limits. An override changes the numbers of limits, and the rule's policies stay:
 //
 //   - Hits in a window have the policy of the rule's limit with that window, else the policy
 //     that the rule's limits with a window have. If those differ, it is sliding. A calendar
@@ -76,7 +76,7 @@ func overrideLimit(rule []Limit, l window.Limit) (applied Limit, ok bool) {
 	return applied, true
 }
 
-// PrecisionOf returns the precision of limits that have none of their own.
+// PrecisionOf returns the default precision of a limit.
 func PrecisionOf(l window.Limit) time.Duration {
 	if l.Policy != window.Sliding {
 		return 0
@@ -93,8 +93,8 @@ func limitWith(limits []Limit, p window.Policy) *Limit {
 	return &limits[i]
 }
 
-// windowedLike returns the limit of a rule whose policy an override with hits in a window has,
-// or nil.
+// windowedLike returns the rule's limit whose policy applies to an override with hits in a window, or
+// nil.
 func windowedLike(rule []Limit, l window.Limit) (like *Limit) {
 	for i := range rule {
 		switch r := &rule[i]; {
@@ -160,8 +160,8 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	return ""
 }
 
-// observeNote says why what an override says of observing has no effect under a rule with these
-// terms. It returns an empty text if it has one.
+// observeNote says why the choice of an override to observe has no effect under a rule with these
+// terms. It returns an empty text if the choice has an effect.
 func (rs *Rules) observeNote(r *Rule, terms *Terms, o *tier.Override) string {
 	switch {
 	case o.Observe == tier.ObserveByRule:

@@ -99,7 +99,7 @@ type Storage struct {
 	Scope string
 	// Priority says whether the store decides requests of the rule before others that wait.
 	Priority window.Priority
-	// OnError is the rule's own choice. [Rule.StoreError] returns the one that applies.
+	// OnError is the choice in the rules file. [Rule.StoreError] returns the choice that applies.
 	OnError OnStoreError
 }
 
@@ -126,7 +126,7 @@ type Denial struct {
 type Metric struct {
 	// Detailed gives each value of each entry its own series (detailed_metric).
 	Detailed bool
-	// Values does so for the levels of Path that it marks (value_to_metric).
+	// Values does the same for the marked levels of Path (value_to_metric).
 	Values []bool
 }
 
@@ -149,8 +149,8 @@ func (r *Rule) Hides(level int) bool { return r.is.hidden[level] }
 // HasOneLog reports whether all values that match a level of Path share one log.
 func (r *Rule) HasOneLog(level int) bool { return level < len(r.OneLog) && r.OneLog[level] }
 
-// Alternative reports whether the rule is one of several alternatives: by itself, or because all
-// rules are. Only rules that were added know the latter.
+// Alternative reports whether the rule is a quota rule: by its field Quota, or because all rules of
+// its generation are. Before [Rules.Add] only the field counts.
 func (r *Rule) Alternative() bool { return r.Quota || r.is.owner != nil && r.is.owner.all.quota }
 
 // ShowsValue reports whether metrics show the value of a request at a level of Path.
@@ -162,7 +162,7 @@ func (r *Rule) ShowsValue(level int) bool {
 // the file gives none. A text that no header can carry becomes a [ValidName].
 func (r *Rule) GivenName() string { return r.is.shown }
 
-// WrittenName is GivenName, also if no header can carry it.
+// WrittenName returns the name exactly as the rules file has it. It may be no text for a header.
 func (r *Rule) WrittenName() string { return r.is.given }
 
 // Rules returns the generation of the rule, or nil for a rule that was not added to one.
@@ -196,14 +196,14 @@ func (r *Rule) ManyLogs() bool {
 // [Rules.ReportUsage].
 func (r *Rule) RecordsDenied() bool { return r.is.reports }
 
-// ChargeUnsaid reports whether the rule should say how it charges if clients both ask what remains
-// and report usage.
+// ChargeUnsaid reports whether the file leaves open how the rule charges. This matters if clients
+// send both quota checks and usage updates.
 func (r *Rule) ChargeUnsaid() bool { return r.is.unsaid }
 
 // SeriesByValue reports whether a metric has a series for values of requests; see [Metric].
 func (r *Rule) SeriesByValue() bool { return r.is.seriesByKey }
 
-// TermsOf returns the terms of a tier. They must not be changed.
+// TermsOf returns the terms of a tier. The caller must not change them.
 func (r *Rule) TermsOf(tierName string) *Terms {
 	if t, ok := r.is.byTier[tierName]; ok {
 		return t

@@ -51,7 +51,7 @@ type Rules struct {
 	byID    map[descriptors.RuleID]*Rule
 }
 
-// everywhere is what holds for all rules.
+// everywhere has the settings of all rules.
 type everywhere struct {
 	observed   bool         // all rules are only observed
 	quota      bool         // all rules are quota rules
@@ -109,7 +109,7 @@ func (rs *Rules) ScopeNumber(name string) (window.Scope, error) {
 	return 0, fmt.Errorf("the settings have no scope %.64q, but %s: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope", name, strings.Join(rs.scopes, ", "))
 }
 
-// HoldScopes returns the numbers of the scopes in which requests in flight may hold something.
+// HoldScopes returns the numbers of the scopes that have limits of requests in flight.
 func (rs *Rules) HoldScopes() (all []window.Scope) {
 	for _, r := range rs.rules {
 		holds := r.Terms.inFlight()
@@ -143,8 +143,8 @@ func (rs *Rules) ReportUsage() { rs.all.reports = true }
 // ErrMissing is the error of every request while the rules are [Rules.Missing].
 var ErrMissing = errors.New("no rate limit configuration loaded")
 
-// SetMissing says that these rules stand for rules that were not loaded yet. Then no request
-// can be decided. The rules must have no domain.
+// SetMissing marks the rules as not loaded yet. Every request then fails with [ErrMissing]. The rules
+// must have no domain.
 func (rs *Rules) SetMissing() { rs.missing = true }
 
 // Missing reports whether no rules were loaded yet.
@@ -174,7 +174,7 @@ func (rs *Rules) AddDomain(name string) error {
 // Domain returns a domain by its name, or nil.
 func (rs *Rules) Domain(name string) *Domain {
 	if len(rs.domains) > 0 && rs.domains[0].Name == name {
-		return rs.domains[0] // most rules have only one domain, which is found sooner so
+		return rs.domains[0] // most configurations have one domain: this saves a look-up
 	}
 	return rs.byName[name]
 }
@@ -211,8 +211,7 @@ func (rs *Rules) Add(r Rule) error {
 	return nil
 }
 
-// derive sets the path as requests have it, the name, and what follows from the other fields but for
-// the limits.
+// derive sets the canonical path, the name, and all derived fields except the limits.
 func (r *Rule) derive(rs *Rules) error {
 	secrets := rs.who.Secrets
 	r.is = derived{owner: rs, given: r.Name, shown: r.Name, storeError: cmp.Or(r.Storage.OnError, rs.all.storeError)}
@@ -280,7 +279,7 @@ func (rs *Rules) TrustedEntry() string { return rs.who.TrustedEntry }
 // Tiers returns the directory, or nil if all subjects are unknown.
 func (rs *Rules) Tiers() *tier.Directory { return rs.who.Tiers }
 
-// Secrets knows the entries that contain API keys.
+// Secrets returns the keys of entries that contain API keys.
 func (rs *Rules) Secrets() *tier.Secrets { return rs.who.Secrets }
 
 // Elsewhere returns Identity.Elsewhere.
@@ -316,8 +315,8 @@ func (rs *Rules) MayDeny() bool {
 // Rule returns the rule with an id, or nil.
 func (rs *Rules) Rule(id descriptors.RuleID) *Rule { return rs.byID[id] }
 
-// Top returns where the descriptors of a domain begin to match. If there is no such
-// domain, nothing matches there.
+// Top returns the position at which the descriptors of a domain begin to match. In an unknown domain
+// nothing matches there.
 func (rs *Rules) Top(domain string) (top descriptors.Position[*Rule]) {
 	if d := rs.byName[domain]; d != nil {
 		top = d.Tree.Top()
@@ -336,8 +335,8 @@ func (rs *Rules) Headers(domain string) []string {
 // HasDomain reports whether the rules have a domain.
 func (rs *Rules) HasDomain(name string) bool { return rs.byName[name] != nil }
 
-// TierOf returns the tier of a subject, or the default tier if the rules do not have
-// that. s is nil for an unknown subject. Without tiers TierOf returns an empty text.
+// TierOf returns the tier of a subject, or the default tier if the rules do not have the subject's
+// tier. s is nil for an unknown subject. Without tiers TierOf returns an empty text.
 func (rs *Rules) TierOf(s *tier.Subject) string {
 	switch {
 	case rs.who.Tiers == nil:

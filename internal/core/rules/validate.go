@@ -38,8 +38,8 @@ func (rs *Rules) inFlightOf(r *Rule) (most uint64, ok bool) {
 	return l.Hits, true
 }
 
-// countsEachCaller reports whether callers without an API key have logs of their own under the rule:
-// by their address, or by another subject than an API key in the descriptor.
+// countsEachCaller reports whether callers without an API key have separate logs under the rule: by
+// their address, or by another subject than an API key in the descriptor.
 func (rs *Rules) countsEachCaller(r *Rule) bool {
 	for i, n := range r.Path {
 		if n.Open() && !r.HasOneLog(i) && IsAddressKey(n.Key) {

@@ -123,7 +123,7 @@ func (r *Rule) scope(tier string) string {
 	return text
 }
 
-// noun names what a level of the path has a log for.
+// noun returns a noun for the values of a level of the path: API key.
 func (r *Rule) noun(level int) string {
 	for _, part := range r.is.parts {
 		if part.Level == level && part.Secret {

@@ -132,8 +132,8 @@ func (d *Directory) Observed() (only, not map[string]int) {
 // All returns the subjects, in no order.
 func (d *Directory) All() iter.Seq[*Subject] { return maps.Values(d.byID) }
 
-// NewKeys returns how many API keys each subject has that were not its own in another directory,
-// by its id.
+// NewKeys returns how many API keys each subject has that it does not have in another directory, by
+// its id.
 func (d *Directory) NewKeys(other *Directory) map[string]int {
 	counts := make(map[string]int)
 	for key, s := range d.byDigest {

@@ -49,11 +49,10 @@
 // replaced, a key has two digests. The cache may then count a hit for the first digest
 // although it has no answer for the second.
 //
-// A record is valid for TTL, or for UnknownTTL if the key is unknown. Its own time is up
-// to a tenth longer or shorter. A source may shorten it ([Record].MaxAge), not lengthen
-// it. After that the record is a stale answer for Stale more. So a source that is away
-// changes nothing for keys that the cache holds, known or unknown. The key of a disabled
-// subject is a known one.
+// A record is valid for TTL, or for UnknownTTL if the key is unknown. Its own time is up to a tenth
+// longer or shorter. A source may shorten it ([Record].MaxAge), not lengthen it. After that the
+// record is a stale answer for Stale more. So while a source is unavailable, nothing changes for keys
+// that the cache holds, known or unknown. The key of a disabled subject is a known key.
 //
 // # When the source is not asked
 //

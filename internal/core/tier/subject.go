@@ -44,11 +44,11 @@ type Override struct {
 // Limited reports whether the override replaces the limits of the subject's tier.
 func (o *Override) Limited() bool { return o.Unlimited || len(o.Limits) > 0 }
 
-// Observe is what an override says of observing.
+// Observe says whether an override makes limits only observed.
 type Observe uint8
 
 const (
-	// ObserveByRule leaves it to the rule.
+	// ObserveByRule leaves the choice to the rule.
 	ObserveByRule Observe = iota
 	// ObserveOnly counts the subject's requests and never denies them.
 	ObserveOnly

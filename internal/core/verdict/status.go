@@ -27,7 +27,7 @@ type LimitStatus struct {
 	// Period is the period of a calendar in which this process's clock is; zero for any other
 	// policy.
 	Period Period
-	// Jitter is the part of Wait by which RetryAfter is longer.
+	// Jitter is the fraction of Wait by which RetryAfter is longer.
 	Jitter float64
 
 	Update UsageUpdate
@@ -40,14 +40,14 @@ type Period struct {
 	SubjectDay bool
 }
 
-// A UsageUpdate is how a limit takes a usage update whose cost it denies.
+// A UsageUpdate says whether a limit records a usage update that it denies.
 type UsageUpdate struct {
 	Records  bool   // a cost that is denied while something remains is recorded
 	Recorded bool   // the cost was recorded
 	Room     uint64 // what remained before that
 }
 
-// Source says whose limit it is.
+// A Source says where a limit comes from.
 type Source uint8
 
 // The sources.
@@ -109,8 +109,8 @@ func (s *LimitStatus) OverByRule() bool {
 	return !s.Decision.Allowed && (!s.Observed() || s.Enforcement == ObservedForAll)
 }
 
-// MayDeny reports whether the limit could have denied the request: it is neither
-// a refund nor only observed, nor an alternative of one that passes anyway.
+// MayDeny reports whether the limit could have denied the request. A refund, an observed limit, and a
+// quota rule beside an alternative that passes cannot.
 func (s *LimitStatus) MayDeny() bool {
 	return !s.Observed() && s.Mode != window.Observe && s.Mode != window.Refund
 }
@@ -203,7 +203,7 @@ func (s *LimitStatus) Span() (span time.Duration, exact bool) {
 	return span, true
 }
 
-// Caller returns whom the limit counts.
+// Caller returns the caller that the limit counts.
 func (s *LimitStatus) Caller(req *identity.Request) identity.CallerInfo {
 	return identity.CallerOf(req, s.Rule, s.Descriptor, s.Subject, s.Source == SourceUnresolved)
 }

@@ -37,10 +37,10 @@ type Verdict struct {
 	Unresolved bool
 	// Headers are the styles of headers of the domain. Nil: those of the service.
 	Headers []string
-	// Subject, Tier and KeyDigest say who calls, whatever limit is decisive. Each may be empty. They
-	// are known as far as a rule of the request has a subject, or a limit that came with a
-	// descriptor has an API key in its log. Subject is the id, and KeyDigest the digest of an API key
-	// without a subject. Tier is that of the decisive limit, if it has one.
+	// Subject, Tier and KeyDigest identify the caller, whichever limit is decisive. Each may be empty.
+	// They are set if a rule of the request has a subject, or if a limit that came with a descriptor
+	// has an API key in its log. Subject is the id, and KeyDigest the digest of an API key without a
+	// subject. Tier is that of the decisive limit, if it has one.
 	//
 	// If the limits are for several subjects or keys, Subject is that of the decisive limit, and
 	// KeyDigest is empty.
@@ -67,7 +67,7 @@ type Match struct {
 	Attempts int // entries with idempotency keys, which are the last ones; see [Match.Limited]
 }
 
-// AddCaller adds whom a limit of the request is for.
+// AddCaller adds the subject of one limit to the caller of the request.
 func (v *Verdict) AddCaller(who *identity.Subject) {
 	switch id := who.ID(); {
 	case v.Subject == "" && v.KeyDigest == "":
@@ -80,7 +80,7 @@ func (v *Verdict) AddCaller(who *identity.Subject) {
 	}
 }
 
-// settleCaller sets who calls once the decisive limit is known.
+// settleCaller sets the caller of the request once the decisive limit is known.
 func (v *Verdict) settleCaller() {
 	if v.callers {
 		v.Subject, v.Tier, v.KeyDigest = "", "", ""
@@ -159,7 +159,7 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// Begin makes the zero verdict that of a request. The request is not allowed until it is decided.
+// Begin prepares a zero verdict for a request with this number of descriptors. It is not allowed yet.
 func (v *Verdict) Begin(descriptors int) {
 	v.Decisive, v.Shadowed = -1, -1
 	for range descriptors {
@@ -175,7 +175,7 @@ func (v *Verdict) Forget() {
 	v.Limits, v.Strictest, v.Matches = limits, strictest, matches
 }
 
-// Fold makes the verdict of one decision for each limit. With shadow it allows the
+// Fold makes the verdict from the decisions, one for each limit. If shadow is true, it allows the
 // request in any case.
 func (v *Verdict) Fold(decisions []window.Decision, shadow bool) {
 	var (
@@ -233,8 +233,8 @@ func (m *Match) Attempt(entries descriptors.Descriptor) string {
 	return ""
 }
 
-// AddLimit adds a limit of a descriptor. It is made where it stays: a copy of it is slow so soon
-// after it is written.
+// AddLimit adds a limit of a descriptor and returns it in place, because a copy right after it is
+// written is slow.
 func (v *Verdict) AddLimit(rule *rules.Rule, descriptor int) *LimitStatus {
 	v.Limits = reuse.Grow(v.Limits)
 	s := &v.Limits[len(v.Limits)-1]

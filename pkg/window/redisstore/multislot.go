@@ -200,9 +200,9 @@ func (p *multiSlotCall) look(participants []*participant, round []*subRequest, a
 				d.Remaining, d.UnitAfter, d.ResetAfter = l.Remaining, l.UnitAfter, l.ResetAfter
 			default:
 				// Under another limit, the log has to be asked again.
-				question := *one.check
-				question.Mode, question.Cost = window.Refund, 0
-				again = append(again, &subRequest{from: one.from, check: &question, decision: new(window.Decision), of: d})
+				quotaCheck := *one.check
+				quotaCheck.Mode, quotaCheck.Cost = window.Refund, 0
+				again = append(again, &subRequest{from: one.from, check: &quotaCheck, decision: new(window.Decision), of: d})
 			}
 		}
 	}
@@ -216,7 +216,7 @@ func (p *multiSlotCall) look(participants []*participant, round []*subRequest, a
 		}
 	}
 	for _, one := range again {
-		one.from.err = nil // the request is decided without the question
+		one.from.err = nil // the request is decided without the quota check
 	}
 }
 
