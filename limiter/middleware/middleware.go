@@ -26,7 +26,7 @@ type Options[R any] struct {
 	// Decided gets the denials. A denial charges nothing.
 	Observe bool
 	// DenyOnError refuses a request if neither the store nor the rules could decide, or if its
-	// descriptors are not valid. Without it such a request passes.
+	// descriptors or costs are not valid. Without it such a request passes.
 	DenyOnError bool
 	// Decided is called once for each request, before the answer. With an error, the decision is zero.
 	// It must be quick and safe for concurrent use. Nil: no call.

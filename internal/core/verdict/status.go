@@ -110,7 +110,7 @@ func (s *LimitStatus) OverByRule() bool {
 }
 
 // MayDeny reports whether the limit could have denied the request. A refund, an observed limit, and a
-// quota rule beside an alternative that passes cannot.
+// quota rule with an alternative that passes cannot.
 func (s *LimitStatus) MayDeny() bool {
 	return !s.Observed() && s.Mode != window.Observe && s.Mode != window.Refund
 }
