@@ -27,8 +27,8 @@ type adminPorts struct {
 
 // adminHelp describes the admin flags, once for all commands.
 const adminHelp = "The admin flags are those of the commands that ask running services by their admin ports. With several addresses in --admin, rls asks all of these instances of the service at once. If one does not answer, rls names it, prints the answers of the others, and exits with 3. " +
-	"With one address, denials and tops are of all instances that it knows (admin.peers_key_file). With several, --json prints {\"instances\": [{\"admin\": …, \"answer\": …} or {\"admin\": …, \"error\": …}]}, with an answer as one address alone would give it.\n\n" +
-	"The admin port may want a token. rls takes it from --token-file or from " + settings.EnvAdminToken + ", not from the command line, where every user of the machine sees it."
+	"With one address, denials and tops are of all instances that it knows (admin.peers_key_file). With several, --json prints {\"instances\": [{\"admin\": …, \"answer\": …} or {\"admin\": …, \"error\": …}]}.\n\n" +
+	"The admin port may want a token. rls takes it from --token-file or from " + settings.EnvAdminToken + ", not from the command line."
 
 // flags adds the flags to a command that waits so long for an answer, unless --timeout says otherwise.
 // They are a separate group in its help.

@@ -32,7 +32,7 @@ func denials(c *cli) *cobra.Command {
 	cmd := leaf("denials", "Print the last requests that were denied, and by which limit.", func() error { return d.Run(c) })
 	cmd.Long = cmd.Short + "\n\n" +
 		"Each instance keeps its own last denials. rls merges those of several instances by time. Above a rate, an instance keeps a part of them; ×10 then stands for ten.\n\n" +
-		"With --follow, rls goes on printing new denials until it is interrupted. --json then prints one denial a line, of several instances also the key instance."
+		"With --follow, rls goes on printing new denials until it is interrupted. --json then prints one denial a line."
 	f := cmd.Flags()
 	f.StringVar(&d.Rule, "rule", "", "only those of the rule with this `NAME`")
 	f.StringVar(&d.Subject, "subject", "", "only those of the customer with this `ID`")

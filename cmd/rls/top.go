@@ -23,7 +23,7 @@ type topCmd struct {
 func top(c *cli) *cobra.Command {
 	var t topCmd
 	cmd := leaf("top", "Print who is denied most, or is nearest to its limits.", func() error { return t.Run(c) })
-	cmd.Long = cmd.Short + "\n\nEach instance counts for itself. rls adds the counts of several instances, and their possible errors. A name that the list of an instance lacks may have up to the smallest count of the list there."
+	cmd.Long = cmd.Short + "\n\nEach instance counts for itself. rls adds the counts of several instances, and their possible errors."
 	f := cmd.Flags()
 	f.StringVar(&t.By, "by", "subject", "`WHAT` to count by: subject, rule, route or address")
 	f.StringVar(&t.Order, "order", "denied", "`WHAT` to count: denied requests, requests near a limit (near), or requests that only a limit in shadow mode would deny (shadow)")
