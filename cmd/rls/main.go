@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
 	// Time zones of calendars, for machines and images that have no database of them: 0.4 MB.
 	_ "time/tzdata"
 
@@ -111,7 +112,7 @@ func root() *cobra.Command {
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see "+docsPage("reference/settings.md"))
-	root.AddCommand(serveOf(c), validate(c), checkOf(c), explainOf(c), diffOf(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), reloadOf(c), versionOf())
+	root.AddCommand(serveOf(c), validate(c), checkOf(c), explainOf(c), diffOf(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), grantOf(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), reloadOf(c), versionOf())
 	explainCommands(root)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

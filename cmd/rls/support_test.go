@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
@@ -45,7 +46,9 @@ type fakePort struct {
 	token   string // required, unless empty
 	polls   int
 	lookup  *admin.TierLookup // nil: it has no source to ask
-	changes []string          // that were posted to make it ask its source again
+	grants  []*grant.Grant
+	granted [][]byte // bodies of requests for grants
+	changes []string // that were posted to make it ask its source again
 }
 
 func newPort(t *testing.T) *fakePort {
@@ -79,6 +82,20 @@ func (p *fakePort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&request)
 		p.resets = append(p.resets, request)
 		answer(p.reset)
+	case "/v1/grants":
+		if r.Method == http.MethodPost {
+			body, _ := io.ReadAll(r.Body)
+			p.granted = append(p.granted, body)
+			answer(p.grants[0])
+			return
+		}
+		answer(admin.Grants{Grants: p.grants})
+	case "/v1/grants/0123456789ab":
+		answer(p.grants[0])
+	case "/v1/grants/ffffffffffff":
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"detail":"no grant has this id"}`)
 	case "/v1/tiers/lookup":
 		if p.lookup == nil {
 			http.NotFound(w, r)
@@ -145,9 +162,9 @@ func acme() insight.Usage {
 		Query: insight.Query{Subject: "acme"}, Known: true, Subject: "acme", Tier: "pro", Labels: map[string]string{"plan": "annual"},
 		Source: "memory", Origin: insight.Origin{Instance: "pod-1", At: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)},
 		Limits: []insight.LimitUsage{
-			{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Policy: "sliding", Limit: 500, Window: 1}, Counter: insight.Counter{Used: 500, NextFree: 0.012, Empty: 0.98, History: history(60)}},
-			{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Policy: "sliding", Limit: 20000, Window: 60}, Counter: insight.Counter{Used: 17000, Remaining: 3000, NextFree: 1.2, Empty: 59.1, History: history(60)}},
-			{Domain: "edge", Rule: "search", LogName: insight.LogName{Values: "route=search"}, Override: true, Shadow: true, ObserveOverride: true, Terms: insight.Terms{Limit: 10, Window: 3600}, Counter: insight.Counter{Used: 12, NextFree: 60, Empty: 3541, History: history(30)}},
+			{Domain: "edge", Rule: "per-key", Basis: insight.Basis{Tier: "pro"}, Terms: insight.Terms{Policy: "sliding", Limit: 500, Window: 1}, Counter: insight.Counter{Used: 500, NextFree: 0.012, Empty: 0.98, History: history(60)}},
+			{Domain: "edge", Rule: "per-key", Basis: insight.Basis{Tier: "pro"}, Terms: insight.Terms{Policy: "sliding", Limit: 20000, Window: 60}, Counter: insight.Counter{Used: 17000, Remaining: 3000, NextFree: 1.2, Empty: 59.1, History: history(60)}},
+			{Domain: "edge", Rule: "search", LogName: insight.LogName{Values: "route=search"}, Basis: insight.Basis{Override: true}, Shadow: true, ObserveOverride: true, Terms: insight.Terms{Limit: 10, Window: 3600}, Counter: insight.Counter{Used: 12, NextFree: 60, Empty: 3541, History: history(30)}},
 			{Domain: "edge", Rule: "internal", Unlimited: true},
 			{Domain: "edge", Rule: "daily", Terms: insight.Terms{Limit: 1000000, Window: 86400}, Counter: insight.Counter{Remaining: 1000000}},
 		},
@@ -162,7 +179,7 @@ func hostileUsage() insight.Usage {
 	u.Labels = map[string]string{hostile: hostile}
 	u.Limits = []insight.LimitUsage{
 		{Rule: hostile, LogName: insight.LogName{Values: hostile}, Terms: insight.Terms{Limit: 1 << 62, Window: 1e300}, Counter: insight.Counter{Used: 1 << 62, NextFree: -1, Empty: 1e18}},
-		{Rule: long, LogName: insight.LogName{Values: long}, Tier: long, Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 5, NextFree: 59}},
+		{Rule: long, LogName: insight.LogName{Values: long}, Basis: insight.Basis{Tier: long}, Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 5, NextFree: 59}},
 		{Rule: wide, LogName: insight.LogName{Values: wide}, Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 1, Remaining: 4, History: []uint64{1}}},
 		{Rule: strings.Repeat("e\u0301\u0301", 200), Terms: insight.Terms{Limit: 5, Window: 60}, Counter: insight.Counter{Used: 1, Remaining: 4}},
 	}

@@ -3,6 +3,7 @@
 //
 //   - rules: what the configuration limits; a generation that nothing changes
 //   - identity: whom a request is for, and the names of its logs
+//   - grant: limits that an operator has raised for a time
 //   - inflight: streams, what they hold, and who waits for it
 //   - verdict: what a decision says of a request, and of each of its limits
 //   - decide: the steps of a decision: match, subjects, checks, one store call

@@ -188,6 +188,7 @@ type measures struct {
 type operators struct {
 	insight  *insight.Insight
 	history  *history.Counter
+	grants   insight.Grants
 	access   *admin.Access
 	peers    *peers.Peers // nil: this process knows no others
 	sampler  *rates.Sampler
@@ -266,9 +267,10 @@ func (p *process) makeServers() {
 	s := p.settings
 	o := decide.Options{
 		Subjects: p.subjects.resolver(),
-		Meters:   p.measures.metrics, Observer: decide.StoreObserver{Seconds: p.measures.storeSeconds(), Failed: storeFailed(p.logs.sampled)}, Tracer: p.measures.decisions(), Log: p.logs.rare,
+		Meters:   p.measures.metrics, Observer: decide.Observer{Seconds: p.measures.storeSeconds(), Failed: storeFailed(p.logs.sampled), Tracer: p.measures.decisions()}, Log: p.logs.rare,
 		NearLimit: float32(s.DropIn.NearLimit), Hits: p.measures.reference.hits(), Recorder: p.operators.insight,
 		Patience: inflight.DefaultPatience,
+		Grants:   p.operators.grants.Active,
 		Wait:     s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	}
 	p.store.decide(&o)
@@ -358,7 +360,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 			return followHealth(ctx, p.network.health, p.probes.whyUnhealthy, p.logs.main)
 		})
 	}
-	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run, p.operators.history.Run}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run, p.operators.history.Run, p.operators.grants.List.Run}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

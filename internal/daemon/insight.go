@@ -33,6 +33,8 @@ func (p *process) openInsight() {
 		Record: insight.Record{Denials: keptDenials, PerSecond: recordedPerSecond, Log: p.logs.main, LogPerSecond: s.LoggedPerSecond},
 		Audit:  p.logs.audit, Removed: p.measures.metrics.Reset,
 	}
+	p.operators.grants = insight.NewGrants(p.store.document(&p.settings.Store, "grants"), time.Now, p.logs.main)
+	o.Grants = p.operators.grants
 	p.store.inspect(&o)
 	p.operators.insight = insight.New(o)
 	p.open.add(p.operators.insight.Close)

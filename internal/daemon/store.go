@@ -13,9 +13,11 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon/snapshot"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/internal/operate/sharedlist"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/document"
 )
 
 // A store keeps the logs of the process: in memory, or in Redis. One of the two is nil.
@@ -76,6 +78,15 @@ func (s store) inspect(o *insight.Options) {
 		return
 	}
 	o.Inspector, o.Local, o.FallbackQuotas = s.redis, s.redis.Fallback, s.redis.Fallback
+}
+
+// document returns a document that all instances share, or one of this process if the store is in memory.
+// In Redis its key is the name below the prefix of the region.
+func (s store) document(of *settings.Store, name string) sharedlist.Document {
+	if s.redis == nil {
+		return new(sharedlist.Memory)
+	}
+	return document.New(s.redis.Scopes[window.Region].Client, of.Redis.KeyPrefix+name)
 }
 
 // fill writes what a glance at the store shows into a state.

@@ -52,7 +52,8 @@ func apiText() (string, error) {
 	var paths, listed string
 	params := make(map[string]string)
 	for _, p := range slices.Sorted(maps.Keys(api.Paths)) {
-		for method, o := range api.Paths[p] {
+		for _, method := range slices.Sorted(maps.Keys(api.Paths[p])) {
+			o := api.Paths[p][method]
 			var names []string
 			for _, q := range o.Parameters {
 				names = append(names, "`"+q.Name+"`")

@@ -1,8 +1,9 @@
 // Package operate and the packages in it answer what operators ask a running service. They change
-// nothing but what an operator resets, and no request waits for them. Read them in this order:
+// nothing but what an operator resets or grants, and no request waits for them. Read them in this order:
 //
 //   - insight: who is denied, what is used, and resets; its types are the JSON of the API.
 //   - history: decisions and denials of 30 days, in Redis or next to the snapshot.
+//   - sharedlist: lists of records that all instances share, such as grants.
 //   - admin: the HTTP API /v1/… with its parameters, tokens and guard, and the pages of text.
 //   - console: HTML pages of the same answers for people.
 //   - client: calls the API of running instances, for the commands of rls.

@@ -27,7 +27,7 @@ var libraries = []struct {
 	prefix, why, packages string
 }{
 	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay at the edge", "internal/edge/ratelimit internal/edge/extauthz internal/edge/grpcserver internal/config/xds internal/migrate/compare internal/daemon"},
-	{"github.com/redis/go-redis", "Redis is one store among others", "pkg/window/redisstore pkg/window/redisstore/failure pkg/window/redisstore/internal/script pkg/window/redisstore/internal/admin pkg/window/redisstore/internal/instances internal/core/tier/redissource internal/config/redisclient internal/operate/history internal/operate/redislog internal/daemon internal/daemon/stores"},
+	{"github.com/redis/go-redis", "Redis is one store among others", "pkg/window/redisstore pkg/window/redisstore/failure pkg/window/redisstore/internal/script pkg/window/redisstore/document pkg/window/redisstore/internal/admin pkg/window/redisstore/internal/instances internal/core/tier/redissource internal/config/redisclient internal/operate/history internal/operate/redislog internal/daemon internal/daemon/stores"},
 	{"github.com/jackc", "PostgreSQL is one source among others", "internal/core/tier/pgsource"},
 	{"github.com/prometheus", "others get small interfaces", "internal/operate/metrics internal/operate/admin internal/migrate/compat/stats internal/daemon"},
 	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", "internal/migrate/compat/stats"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -12,7 +13,13 @@ import (
 
 // Overrides are limits by the name of the rule whose limits they replace, in the language of
 // by_tier, and whether they are only observed. How a limit counts stays as the rule has it: its policy, its precision and so on.
-type Overrides = strict.Ordered[strict.Field[terms]]
+type Overrides = strict.Ordered[strict.Field[override]]
+
+// override is one of them.
+type override struct {
+	terms
+	Until strict.Field[string] `yaml:"until" doc:"when the override ends, such as 2026-01-31T18:00:00Z. Default: never"`
+}
 
 // DecodeOverrides reads the overrides of a subject, or returns nil without any. It reports and
 // omits those that are wrong.
@@ -34,16 +41,17 @@ func DecodeOverrides(d *strict.Decoder, all Overrides) map[string]tier.Override 
 }
 
 // readOverride reads the limits for one rule, and whether they are only observed.
-func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, ok bool) {
-	t := &f.Value
+func readOverride(d *strict.Decoder, f *strict.Field[override]) (o tier.Override, ok bool) {
+	t := &f.Value.terms
 	before := d.Report.Count()
+	o.Until = read(d, &f.Value.Until, parseUntil)
 	keys := setKeys(t)
 	for i := range t.Limits.Value {
 		keys = append(keys, setKeys(&t.Limits.Value[i].Value)...)
 	}
 	for _, k := range keys {
 		if !k.ofLimit() && k.name != "observe" {
-			d.Problem(k.Position, "only a rule may have %s: an override has only limits and observe", k.name)
+			d.Problem(k.Position, "only a rule may have %s: an override has only limits, observe and until", k.name)
 		}
 	}
 	o.Observe = read(d, &t.Observe, parseObserve)
@@ -55,7 +63,8 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 			d.Problem(t.Unlimited.Position, "a limit or observe with unlimited: give one of the two")
 			return o, false
 		}
-		return tier.Override{Unlimited: true}, true
+		o.Unlimited = true
+		return o, true
 	}
 	if len(keys) == 1 && t.Observe.Set {
 		return o, true
@@ -83,6 +92,15 @@ func parseObserve(f *strict.Field[string]) (tier.Observe, error) {
 	default:
 		return tier.ObserveNot, nil
 	}
+}
+
+// parseUntil reads an instant.
+func parseUntil(f *strict.Field[string]) (time.Time, error) {
+	until, err := time.Parse(time.RFC3339, f.Value)
+	if err != nil {
+		return until, errors.New("not a time: write one with its zone, such as 2026-01-31T18:00:00Z")
+	}
+	return until, nil
 }
 
 // ReadOverrides reads the overrides of a subject as sources keep them: a mapping, in JSON or

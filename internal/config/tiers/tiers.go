@@ -31,7 +31,7 @@ type subject struct {
 	Tier      strict.Field[string]                               `yaml:"tier" doc:"its tier; without it the default"`
 	Keys      []strict.Field[subjectKey]                         `yaml:"keys" doc:"its API keys, which share one counter for each rule"`
 	Disabled  bool                                               `yaml:"disabled" doc:"rate limits treat its keys as unknown; an authorization answers 403"`
-	Overrides configrules.Overrides                              `yaml:"overrides" doc:"limits of this customer by the name of the rule, in the language of by_tier; observe: true counts and never denies"`
+	Overrides configrules.Overrides                              `yaml:"overrides" doc:"limits of this customer by the name of the rule, in the language of by_tier; observe: true counts and never denies; until: 2026-01-31T18:00:00Z ends it"`
 	Labels    strict.Field[strict.Ordered[strict.Field[string]]] `yaml:"labels" doc:"texts for metadata and headers, at most 32. Names have letters, digits and _.- (at most 64), values at most 256 bytes"`
 }
 

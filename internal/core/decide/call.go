@@ -98,7 +98,7 @@ func (c *Call) finish(ctx context.Context, err error) {
 		c.record()
 	}
 	c.countMisuse()
-	if t := c.decider.opts.Tracer; t != nil {
+	if t := c.decider.opts.Observer.Tracer; t != nil {
 		t.Decided(ctx, &c.req, &c.verdict, err)
 	}
 }
@@ -268,7 +268,7 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 func (c *Call) fold() {
 	c.verdict.Fold(c.batch.decisions, c.gen.rules.ObservesAll())
 	if c.gen.rules.Jitters() {
-		c.setJitter()
+		c.verdict.SetJitter(c.batch.checks)
 	}
 }
 

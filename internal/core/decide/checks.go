@@ -1,9 +1,12 @@
 package decide
 
 import (
+	"time"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -43,20 +46,9 @@ func (c *Call) addChecks(i int) {
 		}
 		v.AddCaller(&who)
 	}
-	override, observe := rules.Terms{}, tier.ObserveByRule
-	if who.Known != nil && c.req.Tier == "" {
-		if o, ok := who.Known.Override(rule.Name); ok {
-			if ok = rs.MayOverride(rule, &o); ok {
-				override, ok = c.overrideTerms(rule, terms, &o)
-			}
-			if ok {
-				if terms, observe = &override, o.Observe; o.Limited() {
-					source = verdict.SourceOverride
-				}
-			} else {
-				c.warnOverride(rule, &who, &o)
-			}
-		}
+	override, observe, ok := c.overrideOf(rule, terms, &who, &source)
+	if ok {
+		terms = &override
 	}
 	if terms.Unlimited {
 		m.Unlimited, m.UnlimitedTier = true, who.Tier
@@ -75,13 +67,42 @@ func (c *Call) addChecks(i int) {
 	enforcement := c.enforcementOf(rule, terms, observe, &who, key)
 	c.noteAsked(rule, desc)
 	records := c.recordsDenied(rule, desc)
+	var granted *grant.Grant
+	if grants := c.decider.opts.Grants.Load(); grants != nil {
+		granted = grants.Find(rule, &who, desc.Entries, c.now)
+	}
 	for j := range terms.Limits {
 		s := v.AddLimit(rule, i)
 		s.Limit, s.Cost = terms.Limits[j], rule.Charge.Cost(desc.Cost)
 		s.Subject, s.Tier, s.Source, s.Enforcement = who.ID(), who.Tier, source, enforcement
 		s.Quota, s.Update.Records = rule.Quota || rs.AllQuota(), records
+		if granted != nil && granted.Raise(&s.Limit) {
+			s.Source, m.Grant = verdict.SourceGrant, granted
+		}
 		c.addCheck(s, key, desc.Refund, who.Known)
 	}
+}
+
+// overrideOf returns the terms of a subject's override under a rule, and what it says of observing. It
+// returns false if none applies, or if it has ended.
+func (c *Call) overrideOf(rule *rules.Rule, terms *rules.Terms, who *identity.Subject, source *verdict.Source) (t rules.Terms, observe tier.Observe, ok bool) {
+	if who.Known == nil || c.req.Tier != "" {
+		return t, observe, false
+	}
+	o, ok := who.Known.Override(rule.Name)
+	if !ok || !o.Until.IsZero() && c.now() >= time.Duration(o.Until.UnixNano()) {
+		return t, observe, false
+	}
+	if ok = c.gen.rules.MayOverride(rule, &o); ok {
+		t, ok = c.overrideTerms(rule, terms, &o)
+	}
+	switch {
+	case !ok:
+		c.warnOverride(rule, who, &o)
+	case o.Limited():
+		*source = verdict.SourceOverride
+	}
+	return t, o.Observe, ok
 }
 
 // enforcementOf returns whether the limits of a log deny. observe, from the subject's override, goes

@@ -459,7 +459,7 @@ func TestStoreSeconds(t *testing.T) {
 			Store:    &recordingStore{answer: func(window.Check) window.Decision { return tt.answer }, err: tt.err},
 			Meters:   counts{},
 			Log:      zap.NewNop(),
-			Observer: StoreObserver{Seconds: func(float64) { observed++ }},
+			Observer: Observer{Seconds: func(float64) { observed++ }},
 		})
 		if _, err := decideErr(t.Context(), decider, request("api_key=acme-key")); !errors.Is(err, tt.err) {
 			t.Errorf("%s: Decide = %v, want %v", tt.name, err, tt.err)

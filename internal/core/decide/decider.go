@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -42,10 +43,8 @@ type Options struct {
 	// CopiesNames says that Store keeps no name of a log without a copy, and that there is no Local.
 	// The next request then reuses the memory of names.
 	CopiesNames bool
-	// Observer observes the calls of Store.
-	Observer StoreObserver
-	// Tracer describes decisions in traces. Nil disables it.
-	Tracer Tracer
+	// Observer observes the calls of Store, and the decisions.
+	Observer Observer
 	// Local decides for rules with rules.StoreErrorLocal while Store cannot. It must not
 	// block. Nil: these rules count as rules.StoreErrorReported. It may be a [Learner].
 	Local window.Store
@@ -65,21 +64,25 @@ type Options struct {
 	Patience time.Duration
 	// Recorder keeps decisions for operators. Nil: it keeps none.
 	Recorder Recorder
+	// Grants raise limits for a time. Nil: there are none.
+	Grants *grant.Active
 	// Clock returns the time since 1970-01-01 UTC by Store's clock, or by one that agrees with
-	// it. Periods of calendars follow it. Nil: the time of day.
+	// it. Periods of calendars and the ends of grants and overrides follow it. Nil: the time of day.
 	Clock func() time.Duration
 	// Log gets warnings about requests, such as those that name no domain of the rules. Any client can
 	// cause them: wrap it to sample them. Nil disables them.
 	Log *zap.Logger
 }
 
-// A StoreObserver observes the calls of a store. Each function may be nil.
-type StoreObserver struct {
+// An Observer observes the calls of a store, and the decisions. Each field may be nil.
+type Observer struct {
 	// Seconds gets how long each store call took. A denial that is repeated from memory is no store
 	// call.
 	Seconds func(seconds float64)
 	// Failed gets each error of the store.
 	Failed func(error)
+	// Tracer describes decisions in traces.
+	Tracer Tracer
 }
 
 // A Tracer describes decisions in the trace of a call. It keeps no argument, and no text of the
@@ -129,7 +132,7 @@ func NewDecider(rs *rules.Rules, opts Options) *Decider {
 // d does not learn from it.
 func (d *Decider) Trial(rs *rules.Rules, store window.Store) *Decider {
 	o := &d.opts
-	t := NewDecider(rs, Options{Store: store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved})
+	t := NewDecider(rs, Options{Store: store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved, Grants: o.Grants, Clock: o.Clock})
 	t.active.Store(newGeneration(rs, &t.opts, false, d.active.Load()))
 	return t
 }

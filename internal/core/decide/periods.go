@@ -14,11 +14,16 @@ import (
 // period returns the periods of a limit with a calendar. All limits of a request read the clock
 // once.
 func (c *Call) period(s *LimitStatus, of *tier.Subject) window.Period {
+	c.setCalendar(s, of)
+	return s.Limit.Calendar.Period(time.Unix(0, int64(c.now())))
+}
+
+// now returns the time since 1970-01-01 UTC, which is one for all checks of a request.
+func (c *Call) now() time.Duration {
 	if c.clock == 0 {
 		c.clock = c.decider.clock()
 	}
-	c.setCalendar(s, of)
-	return s.Limit.Calendar.Period(time.Unix(0, int64(c.clock)))
+	return c.clock
 }
 
 // clock returns the time since 1970-01-01 UTC.

@@ -7,7 +7,6 @@ import (
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/internal/text/safetext"
-	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -80,7 +79,7 @@ func (c *Call) countLimits() {
 			c.countDenial(s)
 		}
 		if desc := &c.req.Descriptors[i]; s.Rule.SeriesByValue() && desc.Override == nil {
-			c.text = appendDetail(reuse.Slice(c.text), s.Rule, desc.Entries)
+			c.text = s.Rule.AppendSeries(reuse.Slice(c.text), desc.Entries)
 			c.meter(s.Rule).Detail(c.text, outcome)
 		}
 		c.countHits(s)
@@ -107,7 +106,7 @@ func (c *Call) countCut(rule *rules.Rule) {
 func (c *Call) countDenial(s *LimitStatus) {
 	p, win := s.Limit.Policy, s.Limit.Window
 	switch {
-	case s.Source == verdict.SourceOverride || s.Source == verdict.SourceRequest:
+	case s.Source == verdict.SourceOverride || s.Source == verdict.SourceRequest || s.Source == verdict.SourceGrant:
 		p, win = window.Sliding, 0
 	case p == window.InFlight:
 		win = 0 // the log has no window
@@ -125,31 +124,7 @@ func DomainField(domain string) zap.Field {
 	return zap.String("domain", shown)
 }
 
-// maxDetail bounds how much of a value is copied, in bytes. A longer value has no
-// series.
-const maxDetail = 512
-
-// appendDetail appends the name of a series for value_to_metric and detailed_metric: the
-// path with the values of the request, as envoyproxy/ratelimit names its metrics, but
-// without API keys. If the values of a pattern share a log, the pattern replaces them.
-func appendDetail(b []byte, rule *rules.Rule, entries descriptors.Descriptor) []byte {
-	for i, n := range rule.Path {
-		if i > 0 {
-			b = append(b, '.')
-		}
-		b = append(b, n.Key...)
-		value := n.Value
-		if n.Open() && (rule.Metric.Detailed || i < len(rule.Metric.Values) && rule.Metric.Values[i]) && (i >= len(rule.OneLog) || !rule.OneLog[i]) {
-			value = entries[i].Value
-		}
-		if value != "" && !rule.Hides(i) {
-			b = append(b, '_')
-			b = append(b, value[:min(len(value), maxDetail)]...)
-		}
-	}
-	return b
-}
-
+// outcomeOf returns what happened to a limit. allowed is that of the request.
 // outcomeOf returns what happened to a limit. allowed reports whether the request passes.
 func outcomeOf(s *LimitStatus, allowed bool) Outcome {
 	switch {

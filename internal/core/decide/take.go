@@ -22,7 +22,7 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 		return false, nil // the first of two calls could charge, and the second could have to wait
 	}
 	var start time.Time
-	if o.Observer.Seconds != nil || o.Tracer != nil {
+	if o.Observer.Seconds != nil || o.Observer.Tracer != nil {
 		start = time.Now()
 	}
 	if apart {
@@ -36,8 +36,8 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	if o.Observer.Seconds != nil && (err != nil || !c.remembered()) {
 		o.Observer.Seconds(time.Since(start).Seconds())
 	}
-	if o.Tracer != nil {
-		o.Tracer.Stored(ctx, start, time.Since(start), err)
+	if o.Observer.Tracer != nil {
+		o.Observer.Tracer.Stored(ctx, start, time.Since(start), err)
 	}
 	if c.full(err) {
 		switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -34,6 +35,10 @@ type AccountQuery struct {
 	// for it in all.
 	Subjects tier.Resolver
 	Wait     time.Duration
+	// Grants raise limits for a time. Nil: there are none. Now is the clock of the ends of grants and
+	// overrides. Nil: time.Now.
+	Grants *grant.Active
+	Now    func() time.Time
 	// Overridden reports whether limits came with requests for a domain. Nil: none did.
 	Overridden func(domain string) bool
 }
@@ -79,6 +84,8 @@ type AccountLimit struct {
 	// limit is only observed.
 	Override, OverrideObserve bool
 	Unlimited                 bool
+	// Grant has raised the limit, or is nil.
+	Grant *grant.Grant
 	// Observed is true if the limit never denies.
 	Observed bool
 	// Sent is true if the limit came with requests, which alone know its number.
@@ -128,7 +135,16 @@ func newAccount(rs *rules.Rules, q AccountQuery) *Account {
 	if q.Subjects == nil && rs.Tiers() != nil {
 		q.Subjects = rs.Tiers()
 	}
-	return &Account{rules: rs, decider: decide.NewDecider(rs, decide.Options{}), query: q, answers: make(answers)}
+	return &Account{rules: rs, decider: decide.NewDecider(rs, q.options()), query: q, answers: make(answers)}
+}
+
+// options returns those of a decider that makes checks as the query says.
+func (q *AccountQuery) options() decide.Options {
+	o := decide.Options{Grants: q.Grants}
+	if q.Now != nil {
+		o.Clock = func() time.Duration { return time.Duration(q.Now().UnixNano()) }
+	}
+	return o
 }
 
 // answers are what an Account knows of subjects, by id and by digest. All others are unknown.
@@ -191,7 +207,9 @@ func (p *Account) ofDescriptor(ctx context.Context) {
 	p.query.Entries = nil // it has API keys
 	req.Descriptors = []decide.Descriptor{{Entries: entries, Cost: 1}}
 	var c decide.Call
-	decide.NewDecider(rs, decide.Options{Subjects: p.query.Subjects, Wait: p.left}).Prepare(ctx, &c, req)
+	o := p.query.options()
+	o.Subjects, o.Wait = p.query.Subjects, p.left
+	decide.NewDecider(rs, o).Prepare(ctx, &c, req)
 	for a := range c.Finder().Answers {
 		if p.Subject == nil {
 			p.Subject = a.Subject
@@ -223,6 +241,9 @@ func (p *Account) limits(c *decide.Call) (all []AccountLimit) {
 			Log: c.Checks()[i].Log(), ReplacedBy: p.replacersOf(s.Rule),
 		}
 		l.Shown = p.shown(s.Rule, l.Log.Key)
+		if s.Source == verdict.SourceGrant {
+			l.Grant = v.Matches[s.Descriptor].Grant
+		}
 		all = append(all, l)
 	}
 	return all

@@ -435,7 +435,7 @@ func TestSampleIsWhatARequestGets(t *testing.T) {
 				if g.Unlimited || r.Name == "shared-key" {
 					continue // a log that all share does not say whose limit it has
 				}
-				l, ok := Log(t.Context(), rs, nil, w.Log)
+				l, ok := Log(t.Context(), rs, AccountQuery{}, w.Log)
 				if !ok || l.Limit.Limit != w.Limit.Limit || l.Override != w.Override || l.Observed != w.Observed || l.Subject != s.ID {
 					t.Errorf("the log %v is %+v, want %+v of %s", w.Log, l, *w, s.ID)
 				}
@@ -443,7 +443,7 @@ func TestSampleIsWhatARequestGets(t *testing.T) {
 		}
 	}
 	for _, id := range []window.LogID{{Key: "nonsense"}, {Key: "{a}:d|gone:a", Window: time.Minute}, {Key: "{id.acme}:d|api_key:id.acme", Window: time.Second}} {
-		if l, ok := Log(t.Context(), rs, nil, id); ok {
+		if l, ok := Log(t.Context(), rs, AccountQuery{}, id); ok {
 			t.Errorf("%v is a log of %+v", id, l)
 		}
 	}

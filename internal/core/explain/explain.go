@@ -49,7 +49,7 @@ func Explain(ctx context.Context, d *decide.Decider, req decide.Request, inRedis
 		}
 		for j := range v.Limits {
 			if v.Limits[j].Descriptor == i {
-				e.explainLimit(&v.Limits[j], c.Checks()[j].Log(), inRedis)
+				e.explainLimit(&v.Limits[j], m, c.Checks()[j].Log(), inRedis)
 			}
 		}
 	}
@@ -105,8 +105,11 @@ func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *dec
 	e.addf("  %s=*** names the attempt, and not the log: %s", dom.Once.Charge.Once.Entry, how)
 }
 
-func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRedis func(window.LogID) string) {
+func (e *Explanation) explainLimit(s *decide.LimitStatus, m *decide.Match, log window.LogID, inRedis func(window.LogID) string) {
 	e.addf("  rule %s%s: %s%s", s.Rule.Name, whose(s), rules.FormatLimit(s.Limit.Limit), modeOf(s))
+	if s.Source == verdict.SourceGrant {
+		e.addf("    granted: %s", m.Grant)
+	}
 	if s.Limit.Policy != window.Sliding {
 		e.explainPolicy(s)
 	}
@@ -158,6 +161,8 @@ func whose(s *decide.LimitStatus) (who string) {
 	switch s.Source {
 	case verdict.SourceOverride:
 		who += ", by an override"
+	case verdict.SourceGrant:
+		who += ", raised by a grant"
 	case verdict.SourceUnresolved:
 		who += " (the customer source cannot say whose)"
 	}

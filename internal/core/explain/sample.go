@@ -53,9 +53,9 @@ func Sample(rs *rules.Rules, rule *rules.Rule, s *tier.Subject) []AccountLimit {
 const logWait = time.Second
 
 // Log returns the limit of a log of any subject, with its subject and its other values. It asks
-// subjects, or the directory if that is nil, and waits for it as long as ctx allows. It reports false
-// if no rule has the log, or if the limit came with requests.
-func Log(ctx context.Context, rs *rules.Rules, subjects tier.Resolver, id window.LogID) (l AccountLimit, ok bool) {
+// q.Subjects, or the directory if that is nil, and waits for it as long as ctx allows. It reports false
+// if no rule has the log, or if the limit came with requests. Of q it uses Subjects, Grants and Now.
+func Log(ctx context.Context, rs *rules.Rules, q AccountQuery, id window.LogID) (l AccountLimit, ok bool) {
 	name, err := descriptors.ParseKey(id.Key)
 	if err != nil {
 		return l, false
@@ -64,7 +64,7 @@ func Log(ctx context.Context, rs *rules.Rules, subjects tier.Resolver, id window
 	if r == nil {
 		return l, false
 	}
-	p := newAccount(rs, AccountQuery{Subjects: subjects})
+	p := newAccount(rs, q)
 	p.left = logWait
 	n, ok := p.read(ctx, r, name)
 	if !ok {

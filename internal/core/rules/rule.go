@@ -165,6 +165,30 @@ func (r *Rule) GivenName() string { return r.is.shown }
 // WrittenName returns the name exactly as the rules file has it. It may be no text for a header.
 func (r *Rule) WrittenName() string { return r.is.given }
 
+// maxDetail bounds how much of a value AppendSeries copies, in bytes. A longer value has no series.
+const maxDetail = 512
+
+// AppendSeries appends the name of a series for Metric: the path with the values of
+// the entries, as envoyproxy/ratelimit names its metrics, but without API keys. If the values of a
+// pattern share a log, the pattern replaces them.
+func (r *Rule) AppendSeries(b []byte, entries descriptors.Descriptor) []byte {
+	for i, n := range r.Path {
+		if i > 0 {
+			b = append(b, '.')
+		}
+		b = append(b, n.Key...)
+		value := n.Value
+		if n.Open() && (r.Metric.Detailed || r.ShowsValue(i)) && !r.HasOneLog(i) {
+			value = entries[i].Value
+		}
+		if value != "" && !r.Hides(i) {
+			b = append(b, '_')
+			b = append(b, value[:min(len(value), maxDetail)]...)
+		}
+	}
+	return b
+}
+
 // Rules returns the generation of the rule, or nil for a rule that was not added to one.
 func (r *Rule) Rules() *Rules { return r.is.owner }
 

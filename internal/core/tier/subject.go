@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -39,6 +40,8 @@ type Override struct {
 	Unlimited bool
 	// Observe says whether the limits are only observed for the subject.
 	Observe Observe
+	// Until is when the override ends. Zero: never.
+	Until time.Time
 }
 
 // Limited reports whether the override replaces the limits of the subject's tier.

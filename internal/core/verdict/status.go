@@ -56,6 +56,7 @@ const (
 	SourceTier                     // the rule has it for the tier of the subject
 	SourceOverride                 // the subject has it, instead of its tier
 	SourceRequest                  // it came with the descriptor
+	SourceGrant                    // an operator has raised it for a time; see Match.Grant
 	SourceUnresolved               // that of unknown keys, because the customer source did not answer
 )
 

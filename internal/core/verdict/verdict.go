@@ -3,6 +3,7 @@ package verdict
 import (
 	"slices"
 
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -61,6 +62,8 @@ type Match struct {
 	UnlimitedSubject string
 	// ReplacedBy is another rule of the request that replaces Rule, or nil.
 	ReplacedBy *rules.Rule
+	// Grant has raised a limit of Rule, or is nil.
+	Grant *grant.Grant
 	// Overridden: a limit that came with the descriptor replaces those of Rule.
 	Overridden bool
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -260,10 +261,14 @@ func writtenText(s *tier.Subject, rule string) string {
 	if o.Unlimited {
 		all = append(all, explain.AccountLimit{Unlimited: true})
 	}
-	if o.Observe == tier.ObserveByRule {
-		return textOf(all)
+	text := textOf(all)
+	if o.Observe != tier.ObserveByRule {
+		text = strings.TrimPrefix(text+", "+observeText(o.Observe), ", ")
 	}
-	return strings.TrimPrefix(textOf(all)+", "+observeText(o.Observe), ", ")
+	if !o.Until.IsZero() {
+		text += " until " + o.Until.UTC().Format(time.RFC3339)
+	}
+	return text
 }
 
 // overrideChanges compares the limits of a subject under the rules for which it has an override.

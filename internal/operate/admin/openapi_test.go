@@ -19,10 +19,14 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/sharedlist"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -31,18 +35,21 @@ type object = map[string]any
 // documented has the body and the answer of each route.
 var documented = map[string]struct{ body, answer any }{
 	"GET /v1/openapi.yaml": {}, "POST /v1/tiers/invalidate": {},
-	"GET /v1/usage":        {answer: insight.Usage{}},
-	"GET /v1/logs":         {answer: insight.Logs{}},
-	"POST /v1/reset":       {body: insight.ResetRequest{}, answer: insight.Reset{}},
-	"GET /v1/resets":       {answer: insight.Resets{}},
-	"GET /v1/denials":      {answer: insight.Denials{}},
-	"GET /v1/history":      {answer: history.History{}},
-	"GET /v1/top":          {answer: insight.Top{}},
-	"GET /v1/rules":        {answer: Rules{}},
-	"GET /v1/state":        {answer: insight.State{}},
-	"POST /v1/explain":     {body: ExplainRequest{}, answer: Explained{}},
-	"POST /v1/reload":      {answer: Reloaded{}},
-	"GET /v1/tiers/lookup": {answer: TierLookup{}},
+	"GET /v1/history":        {answer: history.History{}},
+	"GET /v1/usage":          {answer: insight.Usage{}},
+	"GET /v1/logs":           {answer: insight.Logs{}},
+	"POST /v1/reset":         {body: insight.ResetRequest{}, answer: insight.Reset{}},
+	"GET /v1/resets":         {answer: insight.Resets{}},
+	"GET /v1/grants":         {answer: Grants{}},
+	"POST /v1/grants":        {body: insight.GrantRequest{}, answer: grant.Grant{}},
+	"DELETE /v1/grants/{id}": {answer: grant.Grant{}},
+	"GET /v1/denials":        {answer: insight.Denials{}},
+	"GET /v1/top":            {answer: insight.Top{}},
+	"GET /v1/rules":          {answer: Rules{}},
+	"GET /v1/state":          {answer: insight.State{}},
+	"POST /v1/explain":       {body: ExplainRequest{}, answer: Explained{}},
+	"POST /v1/reload":        {answer: Reloaded{}},
+	"GET /v1/tiers/lookup":   {answer: TierLookup{}},
 }
 
 // paramSchemas has the schemas of parameters. One without a type is any text.
@@ -105,6 +112,9 @@ func describeAPI(t *testing.T, all []route) object {
 			}
 			params = append(params, param)
 		}
+		if strings.Contains(r.path, "{id}") {
+			params = append(params, object{"name": "id", "in": "path", "required": true, "schema": object{"type": "string"}})
+		}
 		if params != nil {
 			operation["parameters"] = params
 		}
@@ -131,9 +141,12 @@ func allPages(t testing.TB) Pages {
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	t.Cleanup(func() { _ = store.Close() })
 	rs := rules.NewRules(rules.Identity{Secrets: new(tier.Secrets)})
+	if err := rs.Add(rules.Rule{Domain: "edge", Name: "per-address", Path: []descriptors.Node{{Key: "remote_address", AnyValue: true}}, Terms: rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 3, Window: time.Minute}}}}}); err != nil {
+		t.Fatal(err)
+	}
 	in := insight.New(insight.Options{
 		Instance: "test", Record: insight.Record{Denials: 10, PerSecond: 10, Log: zap.NewNop()}, Rules: func() *rules.Rules { return rs }, Inspector: store, Store: "memory",
-		Audit: zap.NewNop(),
+		Audit: zap.NewNop(), Grants: insight.NewGrants(new(sharedlist.Memory), time.Now, zap.NewNop()),
 	})
 	t.Cleanup(func() { _ = in.Close() })
 	return Pages{
@@ -243,9 +256,9 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 				t.Errorf("%s does not take %s: %s", r.path, name, got.Body)
 			}
 		}
-		got := call{method: "DELETE", path: r.path, token: actToken}.send(t, h)
+		got := call{method: "PATCH", path: r.path, token: actToken}.send(t, h)
 		if got.Code != 405 || got.Header().Get("Allow") == "" {
-			t.Errorf("DELETE %s: %d", r.path, got.Code)
+			t.Errorf("PATCH %s: %d", r.path, got.Code)
 		}
 	}
 	for _, tt := range []struct {
@@ -254,6 +267,11 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 		schema             string
 	}{
 		{"GET", "/v1/resets", "", 200, "Resets"},
+		{"POST", "/v1/grants", `{"address": "192.0.2.7", "rule": "per-address", "factor": 2, "until": "2h", "reason": "ticket 4711"}`, 200, "Grant"},
+		{"GET", "/v1/grants", "", 200, "Grants"},
+		{"POST", "/v1/grants", `{"address": "192.0.2.7", "rule": "per-adress", "factor": 2, "until": "2h", "reason": "ticket 4711"}`, 400, "Problem"},
+		{"POST", "/v1/grants", `{"address": "192.0.2.7", "rule": "per-address", "factor": 2, "until": "2h"}`, 400, "Problem"},
+		{"DELETE", "/v1/grants/0123456789ab", "", 404, "Problem"},
 		{"GET", "/v1/denials?since=5m&shadow=no&limit=3", "", 200, "Denials"},
 		{"GET", "/v1/denials?since=2026-01-31T09:30:00Z", "", 200, "Denials"},
 		{"GET", "/v1/denials?since=yesterday", "", 400, "Problem"},

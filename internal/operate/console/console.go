@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/docs"
@@ -36,6 +37,9 @@ type Insight interface {
 	Usage(context.Context, insight.Query) (*insight.Usage, error)
 	Reset(context.Context, insight.ResetRequest) (*insight.Reset, error)
 	Audit() []insight.Reset
+	Grants() []*grant.Grant
+	Grant(context.Context, insight.GrantRequest) (*grant.Grant, error)
+	Revoke(ctx context.Context, id, by string) (*grant.Grant, error)
 	Denials(insight.Filter) insight.Denials
 	Top(insight.TopQuery) insight.Top
 }
@@ -142,6 +146,7 @@ func New(o Options) *Console {
 	c.mux.HandleFunc("POST /suggest", c.reads(c.suggest))
 	c.mux.HandleFunc("GET /subject", c.reads(c.subject))
 	c.mux.HandleFunc("POST /subject", c.acts(c.reset))
+	c.mux.HandleFunc("POST /grants", c.acts(c.grant))
 	c.mux.HandleFunc("GET /rules", c.reads(c.rules))
 	c.mux.HandleFunc("POST /rules", c.reads(c.filterRules))
 	c.mux.HandleFunc("GET /denials", c.reads(c.denials))
@@ -318,7 +323,7 @@ func parsePages() map[string]*template.Template {
 			return m
 		},
 	}
-	frame := template.Must(template.New("").Funcs(funcs).ParseFS(pageFiles, "pages/frame.html"))
+	frame := template.Must(template.New("").Funcs(funcs).ParseFS(pageFiles, "pages/frame.html", "pages/grants.html"))
 	pages := make(map[string]*template.Template)
 	for _, name := range []string{"overview", "subject", "rules", "denials", "top", "try", "audit", "login", "failure"} {
 		pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(pageFiles, "pages/"+name+".html"))

@@ -3,6 +3,7 @@ package console_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -288,7 +289,7 @@ func TestKeysAreNotRepeated(t *testing.T) {
 		}
 		for _, state := range []string{"usual", "empty", "degraded"} {
 			c := newConsole(state)
-			for _, target := range []string{"/find", "/suggest", "/subject", "/rules", "/denials", "/try", "/login", "/logout"} {
+			for _, target := range []string{"/find", "/suggest", "/subject", "/grants", "/rules", "/denials", "/try", "/login", "/logout"} {
 				fields := []string{"who", "id", "address", "digest", "rule", "reason", "text", "only", "subject", "route", "request", "shadow", "since", "domain", "tier", "cost", "descriptors", "token", "cursor"}
 				for _, f := range fields {
 					if f == "digest" && key == hexKey || f == "reason" {
@@ -296,7 +297,7 @@ func TestKeysAreNotRepeated(t *testing.T) {
 					}
 					form := url.Values{f: {key}}
 					// Further fields, so that the form is complete but for this one.
-					for name, value := range map[string]string{"reason": "a ticket", "cost": "1", "descriptors": "route=search", "id": "acme"} {
+					for name, value := range map[string]string{"reason": "a ticket", "amount": "2", "cost": "1", "descriptors": "route=search", "id": "acme"} {
 						if f != name && (name != "id" || f != "digest" && f != "address") {
 							form.Set(name, value)
 						}
@@ -460,8 +461,51 @@ func TestReset(t *testing.T) {
 	if got := ask(t, c, "/audit", nil, ""); !strings.Contains(got.body, "ticket 4711") {
 		t.Errorf("the audit does not show the reset:\n%s", got.body)
 	}
-	if got := ask(t, newConsole("degraded"), "/subject", form, consoletest.ActToken); got.Code != http.StatusBadGateway || strings.Contains(got.body, "dial tcp") && !strings.Contains(got.body, "Nothing was reset") {
+	if got := ask(t, newConsole("degraded"), "/subject", form, consoletest.ActToken); got.Code != http.StatusBadGateway || strings.Contains(got.body, "dial tcp") && !strings.Contains(got.body, "Nothing was changed") {
 		t.Errorf("a reset while the store is away is %d", got.Code)
+	}
+}
+
+// TestGrants grants, shows and revokes on the page of a customer.
+func TestGrants(t *testing.T) {
+	c := newConsole("usual")
+	page := func(token string) string { return ask(t, c, "/subject?id=acme", nil, token).body }
+	form := url.Values{"id": {"acme"}, "rule": {"per-key"}, "amount": {"2"}, "until": {"4h"}, "reason": {"ticket <4711>"}}
+	for _, token := range []string{"", consoletest.ReadToken} {
+		if got := ask(t, c, "/grants", form, token); got.Code != http.StatusForbidden {
+			t.Errorf("a grant without a token that may act is %d", got.Code)
+		}
+	}
+	for name, wrong := range map[string]string{"amount": "much", "reason": "  "} {
+		bad := maps.Clone(form)
+		bad[name] = []string{wrong}
+		if got := ask(t, c, "/grants", bad, consoletest.ActToken); got.Code != http.StatusUnprocessableEntity || !strings.Contains(got.body, "Nothing was changed") {
+			t.Errorf("%s %q is %d", name, wrong, got.Code)
+		}
+	}
+	if got := ask(t, c, "/grants", form, consoletest.ActToken); got.Code != http.StatusSeeOther || got.Header().Get("Location") != "/subject?id=acme" {
+		t.Fatalf("a grant is %d %s", got.Code, got.body)
+	}
+	body := page(consoletest.ActToken)
+	at := strings.Index(body, `name="revoke" value="`)
+	if at < 0 || !strings.Contains(body, "×2 until") || !strings.Contains(body, "ticket &lt;4711&gt;") || !strings.Contains(body, "act-1 from 127.0.0.1") {
+		t.Fatalf("the page does not show the grant:\n%s", body)
+	}
+	if read := page(""); !strings.Contains(read, "×2 until") || strings.Contains(read, "Revoke") {
+		t.Errorf("without a token the page is\n%s", read)
+	}
+	id := body[at+len(`name="revoke" value="`):][:12]
+	for want := range 2 {
+		got := ask(t, c, "/grants", url.Values{"id": {"acme"}, "revoke": {id}}, consoletest.ActToken)
+		if ok := got.Code == http.StatusSeeOther; ok != (want == 0) {
+			t.Errorf("revoking is %d", got.Code)
+		}
+	}
+	if strings.Contains(page(consoletest.ActToken), "×2 until") {
+		t.Error("the page shows the revoked grant")
+	}
+	if got := ask(t, newConsole("degraded"), "/grants", form, consoletest.ActToken); got.Code != http.StatusBadGateway || !strings.Contains(got.body, "The store does not answer") {
+		t.Errorf("a grant while the store is unavailable is %d", got.Code)
 	}
 }
 

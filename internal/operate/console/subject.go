@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
@@ -23,10 +24,8 @@ import (
 type subjectPage struct {
 	// Empty is true if the page asks for a subject, and Unrecognized if the typed one is unknown.
 	Empty, Unrecognized bool
-	// Suggestions are ids that an unknown text may mean.
-	Suggestions []string
-	Query       insight.Query
-	Usage       *insight.Usage
+	Query               insight.Query
+	Usage               *insight.Usage
 	// Failed is true if the usage could not be read.
 	Failed bool
 	// Headline says whether requests pass, and Level is ok, near or denied.
@@ -36,10 +35,7 @@ type subjectPage struct {
 	Denied          denied
 	// Next is the address of the next page of limits.
 	Next string
-	// Reset is what was just removed.
-	Reset *insight.Reset
-	// Wrong says what is wrong with the form of a reset.
-	Wrong string
+	answered
 	// Rule is the rule whose limits alone are shown.
 	Rule string
 }
@@ -51,6 +47,18 @@ type denied struct {
 	// Elsewhere is a denial that still holds, by a limit that is not the subject's own: its address
 	// has it, for example. Nil: none.
 	Elsewhere *insight.Denial
+}
+
+// answered is what the last form led to, and what operators have granted.
+type answered struct {
+	// Suggestions are ids that an unknown text may mean.
+	Suggestions []string
+	// Reset is what was just removed.
+	Reset *insight.Reset
+	// Wrong says what is wrong with a form.
+	Wrong string
+	// Grants are those that have not ended.
+	Grants []*grant.Grant
 }
 
 // A limit is one limit of a subject, with what it means for the next request.
@@ -141,7 +149,7 @@ func (c *Console) subject(w http.ResponseWriter, r *http.Request) {
 
 // unrecognized answers that a text names nothing, and which ids it may mean.
 func (c *Console) unrecognized(w http.ResponseWriter, r *http.Request, text string) {
-	c.showSubject(w, r, http.StatusNotFound, subjectPage{Unrecognized: true, Suggestions: c.opts.Insight.Suggest(text)})
+	c.showSubject(w, r, http.StatusNotFound, subjectPage{Unrecognized: true, answered: answered{Suggestions: c.opts.Insight.Suggest(text)}})
 }
 
 // ruleName returns the name of a rule, or an empty text if no rule has that name.
@@ -193,7 +201,7 @@ func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string
 	if u.Next != "" {
 		p.Next = subjectAddress(q, "rule", rule, "cursor", u.Next)
 	}
-	p.Denied.All = c.denialsOf(p)
+	p.Denied.All, p.Grants = c.denialsOf(p), c.grantsOf(&p)
 	p.Denied.Bursts = bursts(p.Denied.All, subjectBursts)
 	p.elsewhere(c.opts.Now(), c.opts.Insight.Audit())
 	return p

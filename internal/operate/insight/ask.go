@@ -250,7 +250,7 @@ func hasLog(l *explain.AccountLimit) bool {
 func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 	u := LimitUsage{
 		Domain: l.Rule.Domain, Rule: l.Rule.Name, Path: l.Rule.String(), LogName: LogName{Values: strings.Join(l.Values, ", "), Scope: l.Rule.Storage.Scope},
-		Tier: l.Tier, Override: l.Override, Shadow: l.Observed, ObserveOverride: l.OverrideObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,
+		Basis: Basis{l.Tier, l.Override, l.Grant}, Shadow: l.Observed, ObserveOverride: l.OverrideObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,
 	}
 	if u.Path == "" { // of a limit that came with requests
 		u.Path = l.Rule.Domain

@@ -318,7 +318,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		one := Reset{By: text(0)[:maxBy], Query: Query{Subject: text(1), Descriptor: text(2), Rule: text(3)}, Reason: text(4)[:maxReason], Problem: text(5)}
 		for k := range maxRemoved {
 			one.Removed = append(one.Removed, LimitUsage{
-				Domain: text(k), Rule: text(k + 1), Path: text(k + 2), LogName: LogName{Values: text(k + 3), Log: text(k + 5)}, Tier: text(k + 4),
+				Domain: text(k), Rule: text(k + 1), Path: text(k + 2), LogName: LogName{Values: text(k + 3), Log: text(k + 5)}, Basis: Basis{Tier: text(k + 4)},
 				ReplacedBy: []string{text(k + 6)}, Counter: Counter{History: make([]uint64, historyParts)},
 			})
 		}

@@ -89,7 +89,7 @@ func (i *Insight) subject(ctx context.Context, q Query) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	pq.Subjects, pq.Wait, pq.Overridden = i.opts.Subjects, subjectWait, i.opts.Overridden
+	pq.Subjects, pq.Wait, pq.Overridden, pq.Grants, pq.Now = i.opts.Subjects, subjectWait, i.opts.Overridden, i.opts.Grants.Active, i.now
 	return &subject{Account: explain.AccountOf(ctx, rules, pq), rules: rules, query: q}, nil
 }
 

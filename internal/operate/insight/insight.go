@@ -38,8 +38,10 @@ type Options struct {
 	FallbackQuotas window.Store
 	// Record says which denials are recorded.
 	Record Record
-	// Audit gets a line for each reset.
+	// Audit gets a line for each reset and each change of grants.
 	Audit *zap.Logger
+	// Grants are those of all instances. The zero value has none.
+	Grants Grants
 	// Removed is called once a reset. Nil disables it.
 	Removed func()
 	// Now is the clock. Nil: time.Now.
@@ -65,7 +67,7 @@ type Tiers interface {
 	Lookup(context.Context, tier.Key) (tier.Inspection, error)
 }
 
-// An Insight answers questions about usage and denials. It is safe for concurrent use.
+// An Insight answers questions about usage and denials, resets limits, and grants more. It is safe for concurrent use.
 type Insight struct {
 	opts     Options
 	recorder *recorder

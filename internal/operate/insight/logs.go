@@ -106,7 +106,7 @@ func (i *Insight) logs(ctx context.Context, rs *rules.Rules, q *LogsQuery, at *l
 			break
 		}
 		at.After = found.digest[:]
-		l, ok := explain.Log(ctx, rs, i.opts.Subjects, found.id)
+		l, ok := explain.Log(ctx, rs, explain.AccountQuery{Subjects: i.opts.Subjects, Grants: i.opts.Grants.Active, Now: i.now}, found.id)
 		if !ok || len(q.Rules) > 0 && !slices.ContainsFunc(q.Rules, func(name string) bool { return named(l.Rule, name) }) {
 			continue
 		}

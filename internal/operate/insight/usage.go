@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/text/words"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -85,10 +86,7 @@ type LimitUsage struct {
 	// Path is the rule's position in the rules: edge|route=search/api_key.
 	Path string `json:"path"`
 	LogName
-	// Tier is the tier whose limit it is. Override is true if it is an override of
-	// the subject.
-	Tier     string `json:"tier,omitempty"`
-	Override bool   `json:"override,omitempty"`
+	Basis
 	// Shadow is true if the limit is only observed. ObserveOverride is true if the subject's
 	// override says so, or says that it is not.
 	Shadow          bool `json:"shadow,omitempty" doc:"shadow mode: the limit never denies"`
@@ -107,6 +105,16 @@ type LimitUsage struct {
 	Outage
 	Terms
 	Counter
+}
+
+// A Basis says whose limit it is.
+type Basis struct {
+	// Tier is the tier whose limit it is. Override is true if it is an override of
+	// the subject.
+	Tier     string `json:"tier,omitempty"`
+	Override bool   `json:"override,omitempty"`
+	// Grant has raised the limit for a time, or is nil.
+	Grant *grant.Grant `json:"grant,omitempty" doc:"it has raised the limit for a time"`
 }
 
 // A LogName says which log counts for a limit.

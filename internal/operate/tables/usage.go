@@ -197,6 +197,9 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 	if l.Override {
 		parts = append(parts, "override of the subject")
 	}
+	if l.Grant != nil {
+		parts = append(parts, "granted: "+l.Grant.String())
+	}
 	switch {
 	case l.Shadow && l.ObserveOverride:
 		parts = append(parts, "shadow: only observed for this subject")

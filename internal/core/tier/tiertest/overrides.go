@@ -2,6 +2,7 @@ package tiertest
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -12,6 +13,7 @@ type override struct {
 	Limits    []limit `json:"limits,omitempty"`
 	Unlimited bool    `json:"unlimited,omitempty"`
 	Observe   *bool   `json:"observe,omitempty"`
+	Until     string  `json:"until,omitempty"`
 }
 
 type limit struct {
@@ -32,6 +34,9 @@ func Overrides(s tier.Subject) []byte {
 		}
 		if o.Observe != tier.ObserveByRule {
 			written.Observe = new(o.Observe == tier.ObserveOnly)
+		}
+		if !o.Until.IsZero() {
+			written.Until = o.Until.Format(time.RFC3339)
 		}
 		all[rule] = written
 	}

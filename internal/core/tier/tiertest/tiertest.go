@@ -180,7 +180,7 @@ var subjects = map[string]tier.Subject{
 		"per-key": {Limits: []window.Limit{{Hits: 500, Window: time.Minute}, {Hits: 5, Window: time.Second}}},
 		"export":  {Unlimited: true},
 		"search":  {Observe: tier.ObserveOnly},
-		"pilot":   {Limits: []window.Limit{{Hits: 7, Window: time.Minute}}, Observe: tier.ObserveNot},
+		"pilot":   {Limits: []window.Limit{{Hits: 7, Window: time.Minute}}, Observe: tier.ObserveNot, Until: time.Date(2999, 1, 31, 18, 0, 0, 0, time.UTC)},
 	}}},
 	"labels": {ID: "far", Extra: &tier.Extra{Labels: map[string]string{"region": "eu", "a.B_-9": "", "who": `Ünı "x" \ <&>`}}},
 	"both": {ID: "all", Tier: "free", Disabled: true, Extra: &tier.Extra{

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/console"
@@ -104,6 +105,7 @@ type service struct {
 
 	mu     sync.Mutex
 	resets []insight.Reset
+	grants []*grant.Grant
 }
 
 func (s *service) instance() string { return s.odd(1, "rls-7d9c5b8f6-x2x4q") }
@@ -319,18 +321,18 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	s.mu.Lock()
 	if subject.ID == "initech" {
 		s.mu.Unlock()
-		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "pro", Terms: insight.Terms{Limit: 500, Window: 60}, Counter: insight.Counter{Used: 41, Remaining: 459, NextFree: 5, Empty: 58, History: hitsOver(60, 41, 5)}}}
+		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Basis: insight.Basis{Tier: "pro"}, Terms: insight.Terms{Limit: 500, Window: 60}, Counter: insight.Counter{Used: 41, Remaining: 459, NextFree: 5, Empty: 58, History: hitsOver(60, 41, 5)}}}
 		return u, nil
 	}
 	clean := slices.ContainsFunc(s.resets, func(r insight.Reset) bool { return r.ID > 1 && r.Query.Subject == subject.ID })
 	s.mu.Unlock()
 	if clean {
-		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Tier: "free", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 3, Remaining: 97, NextFree: 55, Empty: 58, History: hitsOver(60, 3, 55)}}}
+		u.Limits = []insight.LimitUsage{{Domain: "edge", Rule: "per-key", Basis: insight.Basis{Tier: "free"}, Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 3, Remaining: 97, NextFree: 55, Empty: 58, History: hitsOver(60, 3, 55)}}}
 		return u, nil
 	}
 	u.Limits = []insight.LimitUsage{
-		{Domain: "edge", Rule: s.odd(1, "per-key"), Tier: "free", Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 100, NextFree: 12.4, Empty: 58.9, History: hitsOver(60, 100, 12)}},
-		{Domain: "edge", Rule: s.odd(8, "search"), LogName: insight.LogName{Values: s.odd(0, "route=search")}, Terms: insight.Terms{Limit: 40, Window: 10}, Counter: insight.Counter{Used: 36, Remaining: 4, NextFree: 0.3, Empty: 9.1, History: hitsOver(50, 36, 2)}, Override: true, ObserveOverride: true},
+		{Domain: "edge", Rule: s.odd(1, "per-key"), Basis: insight.Basis{Tier: "free"}, Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 100, NextFree: 12.4, Empty: 58.9, History: hitsOver(60, 100, 12)}},
+		{Domain: "edge", Rule: s.odd(8, "search"), LogName: insight.LogName{Values: s.odd(0, "route=search")}, Terms: insight.Terms{Limit: 40, Window: 10}, Counter: insight.Counter{Used: 36, Remaining: 4, NextFree: 0.3, Empty: 9.1, History: hitsOver(50, 36, 2)}, Basis: insight.Basis{Override: true}, ObserveOverride: true},
 		{Domain: "edge", Rule: s.odd(4, "export"), LogName: insight.LogName{Values: s.odd(6, "route=export")}, Terms: insight.Terms{Limit: 20, Window: 86400}, Counter: insight.Counter{Used: 3, Remaining: 17, NextFree: 5400, Empty: 71000, History: hitsOver(60, 3, 4)}},
 		{Domain: "edge", Rule: s.odd(5, "export-format"), LogName: insight.LogName{Values: "route=export,format=csv"}, Terms: insight.Terms{Limit: 2, Window: 60}, Counter: insight.Counter{Used: 2, NextFree: 31, Empty: 44, History: hitsOver(60, 2, 31)}, Shadow: true, ObserveOverride: true},
 		{Domain: "internal", Rule: s.odd(3, "payments"), Unlimited: true},
@@ -341,7 +343,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	switch s.kind {
 	case "huge":
 		for i := range 95 {
-			u.Limits = append(u.Limits, insight.LimitUsage{Domain: "tenant-00", Rule: fmt.Sprintf("resource-%05d", i), Tier: "free", Terms: insight.Terms{Limit: 10_000_000, Window: 3600}, Counter: insight.Counter{Used: uint64(i) * 90_000, Remaining: 10_000_000 - uint64(i)*90_000, NextFree: 2, Empty: 3500, History: hitsOver(60, uint64(i)*90, 0)}})
+			u.Limits = append(u.Limits, insight.LimitUsage{Domain: "tenant-00", Rule: fmt.Sprintf("resource-%05d", i), Basis: insight.Basis{Tier: "free"}, Terms: insight.Terms{Limit: 10_000_000, Window: 3600}, Counter: insight.Counter{Used: uint64(i) * 90_000, Remaining: 10_000_000 - uint64(i)*90_000, NextFree: 2, Empty: 3500, History: hitsOver(60, uint64(i)*90, 0)}})
 		}
 		u.Next = "100"
 	case "degraded":
@@ -370,13 +372,6 @@ func (s *service) Reset(_ context.Context, r insight.ResetRequest) (*insight.Res
 	}
 	s.resets = append([]insight.Reset{done}, s.resets...)
 	return &done, nil
-}
-
-// Audit implements console.Insight.
-func (s *service) Audit() []insight.Reset {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.resets)
 }
 
 // Denials implements console.Insight.

@@ -37,6 +37,8 @@ var (
 	inspectText string
 	//go:embed instances.lua
 	instancesText string
+	//go:embed document.lua
+	documentText string
 )
 
 // The scripts.
@@ -46,6 +48,7 @@ var (
 	Streams   = New(include(streamsText, map[string]string{"holds.lua": holdsText}))
 	Logs      = New(inspectText)
 	Instances = New(instancesText)
+	Document  = New(documentText)
 )
 
 // A Script is a text and the name under which Redis caches it.

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slidegate/slidegate/internal/core/grant"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/client"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/tables"
+)
+
+type grantCmd struct {
+	callerFlags
+	adminPorts
+	grant.Amount
+	Until, Reason string
+	List          bool
+	Revoke        string
+}
+
+func grantOf(c *cli) *cobra.Command {
+	var g grantCmd
+	cmd := &cobra.Command{
+		Use:   "grant" + callerUse + " --rule NAME (--factor N | --limit N/WINDOW) --until TIME --reason TEXT",
+		Short: "Raise the limits of one rule for a customer, an address or a key until a time.",
+		Long: "Raise the limits of one rule for a customer, an address or a key until a time. " + callerHelp + "\n\n" +
+			"All instances of the store know the grant within a second. It ends by itself, what was used stays counted, and the audit log has it. A second grant for the same rule and customer replaces the first. " +
+			"With the store memory, name all instances in --admin; a restart ends the grants there.",
+		RunE: begin(func(args []string) error { return g.Run(c, args) }),
+	}
+	f := cmd.Flags()
+	f.StringVar(&g.Address, "address", "", "a client's `IP` address")
+	f.StringVar(&g.Digest, "digest", "", "the `HEX` digits of the digest of an API key, as rls digest prints them")
+	f.BoolVar(&g.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
+	f.StringVar(&g.Rule, "rule", "", "the `NAME` of the rule whose limits are raised")
+	f.Float64Var(&g.Factor, "factor", 0, "multiply the limits by `N`, such as 2 or 1.5")
+	f.StringVar(&g.Amount.Limit, "limit", "", "raise the limit of this window to `N/WINDOW`, such as 500/minute or 500/10s; N alone is for requests in flight")
+	f.StringVar(&g.Until, "until", "", "the `TIME` at which it ends, at most 31 days away: 18:00 (UTC), 2026-01-31T18:00:00Z, or 2h from now")
+	f.StringVar(&g.Reason, "reason", "", "the `TEXT` for the audit log: why")
+	f.BoolVar(&g.List, "list", false, "instead print the grants that have not ended")
+	f.StringVar(&g.Revoke, "revoke", "", "instead end the grant with this `ID` now")
+	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), cobra.NoFileCompletions
+	g.adminPorts.flags(cmd, waitToRead)
+	return cmd
+}
+
+// Run makes a grant, lists grants or revokes one.
+func (g *grantCmd) Run(c *cli, args []string) error {
+	var request insight.GrantRequest
+	var err error
+	if !g.List && g.Revoke == "" {
+		request, err = g.request(c, args)
+	} else if len(args) > 0 || g.callerFlags != (callerFlags{}) || g.Amount != (grant.Amount{}) || g.Until+g.Reason != "" || g.List && g.Revoke != "" {
+		err = usage("--list and --revoke stand alone")
+	}
+	if err != nil {
+		return err
+	}
+	ask, err := g.client(c)
+	if err != nil {
+		return err
+	}
+	ctx, all := context.Background(), []insight.Answer[grant.Grant](nil)
+	switch {
+	case g.List:
+		return show(g, client.AskAll(ctx, ask, ask.Grants), func(a *admin.Grants) []*grant.Grant { return a.Grants })
+	case g.Revoke != "":
+		all = ask.Revoke(ctx, g.Revoke)
+	default:
+		if all, err = ask.Grant(ctx, request); err != nil {
+			return err
+		}
+	}
+	return show(g, all, func(one *grant.Grant) []*grant.Grant { return []*grant.Grant{one} })
+}
+
+// request returns the grant that the arguments ask for.
+func (g *grantCmd) request(c *cli, args []string) (r insight.GrantRequest, err error) {
+	q, err := g.query(c, args)
+	if err != nil {
+		return r, err
+	}
+	switch {
+	case g.Rule == "":
+		return r, usage("--rule: name the rule whose limits are raised; rls usage lists those of a customer")
+	case strings.TrimSpace(g.Reason) == "":
+		return r, usage("--reason: say why, for the audit log")
+	}
+	if err := g.Amount.Valid(); err != nil {
+		return r, usage("--factor, --limit: %w", err)
+	}
+	until, err := client.Until(g.Until, time.Now().UTC())
+	if err != nil {
+		return r, usage("--until: %w", err)
+	}
+	return q.Grant(g.Rule, g.Amount, until.UTC().Format(time.RFC3339), g.Reason, ""), nil
+}
+
+// show prints the grants in the answers, each once.
+func show[T any](g *grantCmd, all []insight.Answer[T], grants func(*T) []*grant.Grant) error {
+	if g.JSON {
+		if err := printJSON(len(all) > 1, all); err != nil {
+			return err
+		}
+	} else if answered := insight.Answered(all); len(answered) > 0 {
+		var list []*grant.Grant
+		for _, a := range answered {
+			list = append(list, grants(a.Value)...)
+		}
+		tables.Grants(&stdout, list, pageOf(os.Stdout, false, ""))
+	}
+	return client.Failed(all)
+}

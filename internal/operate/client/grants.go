@@ -1,0 +1,73 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/core/grant"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+)
+
+// Grants returns the grants that an instance knows.
+func (c *Client) Grants(ctx context.Context, to Instance) (*admin.Grants, error) {
+	return get[admin.Grants](ctx, c, to, "/v1/grants", nil)
+}
+
+// Grant makes a grant in each instance, one after another: those that share a store answer with the
+// grant of the first one.
+func (c *Client) Grant(ctx context.Context, request insight.GrantRequest) ([]insight.Answer[grant.Grant], error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	return c.eachGrant(ctx, http.MethodPost, "/v1/grants", body), nil
+}
+
+// Revoke ends a grant. Instances that do not have it any more, because another one shares their store,
+// are left out if one had it.
+func (c *Client) Revoke(ctx context.Context, id string) []insight.Answer[grant.Grant] {
+	all := c.eachGrant(ctx, http.MethodDelete, "/v1/grants/"+url.PathEscape(id), nil)
+	if len(insight.Answered(all)) == 0 {
+		return all
+	}
+	var had []insight.Answer[grant.Grant]
+	for _, a := range all {
+		if refusal := new(Refusal); !errors.As(a.Err, &refusal) || refusal.Status != http.StatusNotFound {
+			had = append(had, a)
+		}
+	}
+	return had
+}
+
+func (c *Client) eachGrant(ctx context.Context, method, path string, body []byte) []insight.Answer[grant.Grant] {
+	all := make([]insight.Answer[grant.Grant], len(c.Instances))
+	for i, to := range c.Instances {
+		out := new(grant.Grant)
+		all[i] = insight.Answer[grant.Grant]{From: to.Name, Value: out, Err: c.call(ctx, to, method, path, body, out)}
+	}
+	return all
+}
+
+// Until reads when something ends: the next time of day in the zone of now, an instant, or a duration.
+func Until(text string, now time.Time) (until time.Time, err error) {
+	if clock, err := time.Parse("15:04", text); err == nil {
+		until = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
+		if !until.After(now) {
+			until = time.Date(now.Year(), now.Month(), now.Day()+1, clock.Hour(), clock.Minute(), 0, 0, now.Location())
+		}
+		return until, nil
+	}
+	if d, err := strict.ParseDuration(text); err == nil {
+		return now.Add(d), nil
+	}
+	if until, err = time.Parse(time.RFC3339, text); err != nil {
+		return until, errors.New("write a time such as 18:00 or 2026-01-31T18:00:00Z, or a duration such as 2h")
+	}
+	return until, nil
+}
