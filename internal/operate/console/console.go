@@ -314,7 +314,7 @@ func parsePages() map[string]*template.Template {
 		"documented": func(path string) bool { return strings.HasPrefix(path, docs.Path) },
 		"visible":    func(s string) string { return safetext.Runes(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
 		"count64": func(n int) string { return words.Count(uint64(max(n, 0))) }, "float": func(n uint64) float64 { return float64(n) },
-		"lines": lines,
+		"lines": lines, "ruleNames": ruleNames,
 		"dict": func(pairs ...any) map[string]any {
 			m := make(map[string]any, len(pairs)/2)
 			for i := 0; i+1 < len(pairs); i += 2 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -59,4 +60,14 @@ func (c *Console) grant(w http.ResponseWriter, r *http.Request) {
 		p.Wrong, code = "The service refuses this: "+err.Error()+".", http.StatusUnprocessableEntity
 	}
 	c.showSubject(w, r, code, p)
+}
+
+// ruleNames returns the names of the rules of limits, each once.
+func ruleNames(limits []limit) (names []string) {
+	for _, l := range limits {
+		if !slices.Contains(names, l.Rule) {
+			names = append(names, l.Rule)
+		}
+	}
+	return names
 }
