@@ -66,7 +66,7 @@ type Options struct {
 	Recorder Recorder
 	// Grants raise limits for a time. Nil: there are none.
 	Grants *grant.Active
-	// Clock returns the time since 1970-01-01 UTC by Store's clock, or by one that agrees with
+	// Clock returns the time since 1970-01-01 UTC by Store's clock, or by a clock that agrees with
 	// it. Periods of calendars and the ends of grants and overrides follow it. Nil: the time of day.
 	Clock func() time.Duration
 	// Log gets warnings about requests, such as those that name no domain of the rules. Any client can

@@ -1,7 +1,7 @@
-// Package decide is the one package that decides requests: [Decider], [Call] and the steps of a
+// Package decide decides requests, and no other package does: [Decider], [Call] and the steps of a
 // call. It makes store checks of rules, overrides, quotas, costs, refunds, idempotency keys and
-// calendars, answers while the store fails, and calls [Meter], [Recorder] and [Tracer]. The files
-// are in the order of the way:
+// calendars, answers while the store fails, and calls [Meter], [Recorder] and [Tracer]. The files are
+// in the order of the way:
 //
 //  1. decider.go, generation.go: an adapter turns Envoy's message into a [Request]: a domain,
 //     descriptors, costs. API keys are digests by then. [Decider.Begin] puts it into a [Call].

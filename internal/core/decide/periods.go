@@ -39,8 +39,8 @@ var errNoLabel = errors.New("the subject does not have the label")
 // setCalendar gives a limit the calendar of a subject. If the subject's label does not say on which
 // day its periods start, they start as the rule says.
 //
-// A label that changes does not cut a period short: the store counts in the period that it has
-// begun until that one ends.
+// A label that changes does not cut a period short: the store counts in the period that it has begun
+// until that period ends.
 func (c *Call) setCalendar(s *LimitStatus, of *tier.Subject) {
 	l := &s.Limit
 	if l.StartsLabel == "" || of == nil {

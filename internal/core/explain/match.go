@@ -11,14 +11,14 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
-// A ruleMatch is how a rule applies to a subject: the names of the subject's logs, as far as they are
-// known.
+// A ruleMatch says how a rule applies to a subject: the names of the subject's logs, with the parts
+// that are known.
 type ruleMatch struct {
 	// parts are the parts of the log's name, by the levels of the path. subject is the part of a
 	// subject outside of the path. Zero: any value that the rule takes.
 	parts   []descriptors.Part
 	subject descriptors.Part
-	// open is true if the name of the log has a value that is not known.
+	// open is true if the name of the log has an unknown value.
 	open bool
 	// level is the subject's level in the path, whose value is in the log's name. It is -1
 	// if the subject is in no level.
@@ -46,7 +46,7 @@ func (p *Account) match(rule *rules.Rule) (m ruleMatch, ok bool) {
 	return m, ok
 }
 
-// name returns the name of the log, in which a part that is not known is empty.
+// name returns the name of the log, in which unknown parts are empty.
 func (m *ruleMatch) name(rule *rules.Rule) (name descriptors.Name) {
 	if rule.HasSubject() && rule.SubjectAt() < 0 {
 		name.Identity = append(name.Identity, m.subject)

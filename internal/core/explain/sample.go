@@ -16,7 +16,7 @@ import (
 const sampleValue = "x"
 
 // Sample returns the limits that a rule has for a subject, with their logs as a request of the
-// subject names them. A wildcard of the rule stands for [sampleValue]. Sample does not ask whether
+// subject names them. [sampleValue] replaces a wildcard of the rule. Sample does not check whether
 // requests match the rule. It charges nothing.
 func Sample(rs *rules.Rules, rule *rules.Rule, s *tier.Subject) []AccountLimit {
 	p := newAccount(rs, AccountQuery{})

@@ -48,8 +48,8 @@ type cacheRecord struct {
 	pause   *pause        // nil for most records
 }
 
-// A pause says that the source is not asked for a key until a time, unless there is a change
-// after the one with the number change: it has answered with a malformed record.
+// A pause says until when the source is not asked for a key, because it has answered with a malformed
+// record. A change with a higher number ends the pause.
 type pause struct {
 	until  time.Duration
 	change uint64

@@ -73,8 +73,8 @@ const (
 // Decode implements [wire.Decoder].
 func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 
-// Describe implements [adapter.Call]. The header of the client's request goes before the one of the call.
-// Envoy does not report to this service when a stream ends.
+// Describe implements [adapter.Call]. The header of the client's request goes before that of the
+// call.
 func (c *call) Describe(from *unary.Call) {
 	c.request.ID, c.in.oversized = from.Kept[adapter.RequestID], c.in.oversized || from.Exceeds != ""
 }

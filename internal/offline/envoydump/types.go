@@ -72,7 +72,7 @@ type Mutation struct {
 	} `json:"append"`
 }
 
-// A Fraction is a share of requests, which a runtime key can change.
+// A Fraction is a fraction of the requests, which a runtime key can change.
 type Fraction struct {
 	Default struct {
 		Numerator   uint32 `json:"numerator"`

@@ -30,9 +30,9 @@
 //
 // # Memory
 //
-// A timeline sweeps its store by its clock: it has about twice the logs in which something
-// counts. Everything else has a bound. Above it, the figures about logs and the what-if are taken from
-// a share of the logs, which their hashes choose; the report says which share. The list of denied
+// A timeline sweeps its store by its clock: it has about twice the logs in which something counts.
+// Everything else has a bound. Above it, the figures about logs and the what-if are taken from a
+// fraction of the logs, which their hashes choose; the report has the fraction. The list of denied
 // callers is a sketch.
 //
 // # What if

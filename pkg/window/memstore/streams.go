@@ -109,7 +109,7 @@ func (s *stream) over(now int64) bool { return s.until*1000 <= now }
 // millisAt returns the time d after now, in milliseconds, rounded up. now is in microseconds.
 func millisAt(now int64, d time.Duration) int64 { return (max(now, 0) + d.Microseconds() + 999) / 1000 }
 
-// ofStream reports whether a log is what is known of a stream.
+// ofStream reports whether a log is the record of a stream.
 func (l *log) ofStream() bool { return l.key == "" }
 
 // weighStream fills c in with a stream's log.
@@ -139,21 +139,21 @@ func streamOf(id window.LogID) window.StreamID {
 	return window.StreamID(binary.BigEndian.Uint64(key[:]))
 }
 
-// shardOfStream is [Store.shardOf] for what is known of a stream. The stream's id is a digest, so
+// shardOfStream is [Store.shardOf] for the record of a stream. The stream's id is a digest, so
 // a product is enough of a hash.
 func (s *Store) shardOfStream(id window.StreamID) (uint, uint32) {
 	high, low := bits.Mul64(uint64(id)^s.key, golden)
 	return s.spread(high ^ low)
 }
 
-// stream returns what is known of a stream, or nil.
+// stream returns the record of a stream, or nil.
 func (sh *shard) stream(id window.StreamID, hash uint32) *log { return sh.lookUp("", name(id), hash) }
 
-// streamBytes returns the capacity for so many bytes of a stream: what the allocator gives anyway,
+// streamBytes returns the capacity for a record of this size: what the allocator gives anyway,
 // so that the next stream can use them too.
 func streamBytes(size int) int { return (size + 15) / 16 * 16 }
 
-// addStream makes a log for what is known of a stream, of so many bytes.
+// addStream makes a log of this many bytes for the record of a stream.
 func (sh *shard) addStream(id window.StreamID, hash uint32, size int) *log {
 	l := sh.spare.first
 	if l == nil {
@@ -241,7 +241,7 @@ func (s *Store) locateStream(st *streamState) uint64 {
 	return 1 << shard
 }
 
-// look reads what is known of the stream.
+// look reads the record of the stream.
 func (st *streamState) look() {
 	if st.log = st.shard.stream(st.id, st.hash); st.log != nil {
 		st.known, _ = readStream(st.log.packed)

@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// tokensZero is what stands for a bucket with zero tokens.
+// tokensZero encodes a bucket with zero tokens.
 const tokensZero = 1 << 32
 
 const (

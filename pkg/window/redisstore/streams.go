@@ -30,7 +30,7 @@ const (
 // clocks of two servers differ.
 const noteSlack = time.Minute
 
-// streamName returns the name of what is known of a stream.
+// streamName returns the name of the record of a stream.
 func (s *Store) streamName(id window.StreamID) string {
 	return fmt.Sprintf("%s%s%016x%s", s.opts.Prefix, streamBegins, uint64(id), streamEnds)
 }

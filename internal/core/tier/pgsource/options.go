@@ -41,7 +41,7 @@ type Options struct {
 	QueryByID string
 	// Channel is the channel of NOTIFY for changes. Empty: the source reports none.
 	Channel string
-	// PoolSize is the number of connections, without the one that listens. Zero: 4.
+	// PoolSize is the number of connections, without the connection that listens. Zero: 4.
 	PoolSize int
 	// Timeout is the longest wait of callers of Lookup. The server has nine tenths of
 	// it, in whole milliseconds. Zero: one second.

@@ -368,8 +368,7 @@ func (s *Source) wait(ctx context.Context, conn *pgconn.PgConn) error {
 	return conn.Ping(soon)
 }
 
-// change reads the payload of a notification. An empty or invalid one stands for all
-// records.
+// change reads the payload of a notification. An empty or invalid payload names all records.
 func (s *Source) change(payload string) tier.Change {
 	if payload == "" {
 		return tier.Change{}

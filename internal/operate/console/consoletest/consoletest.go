@@ -243,7 +243,7 @@ func (s *service) state() insight.State {
 		st.Store.Degraded = 31_877
 		st.Latency.P99 = 0.0192
 		st.Problems = []insight.Problem{
-			{Level: "error", Text: "The store's server 10.2.0.12:6379 does not answer. Its share of the requests is decided by each instance alone.", Help: docs.Path + "operate.md#redis-is-slow-or-unavailable"},
+			{Level: "error", Text: "The store's server 10.2.0.12:6379 does not answer. Each instance decides its requests by its fallback quotas.", Help: docs.Path + "operate.md#redis-is-slow-or-unavailable"},
 			{Level: "error", Text: "A newer configuration was refused 14 min ago. The generation 51850eff4944 stays active.", Help: docs.Path + "operate.md#change-rules"},
 			{Level: "warning", Text: "The store's server 10.2.0.13:6379 evicts logs (allkeys-lru), so it may admit too much. Set maxmemory-policy to noeviction.", Help: docs.Path + "operate.md#set-up-redis"},
 		}
