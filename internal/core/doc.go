@@ -2,9 +2,9 @@
 // must its caller wait? It has no code itself. Read its packages in this order:
 //
 //   - rules: what the configuration limits; a generation that nothing changes
-//   - identity: whom a request is for, and the names of its logs
+//   - identity: the subject of a request, and the names of its logs
 //   - grant: limits that an operator has raised for a time
-//   - inflight: streams, what they hold, and who waits for it
+//   - inflight: streams, their holds, and the requests that wait for room
 //   - verdict: what a decision says of a request, and of each of its limits
 //   - decide: the steps of a decision: match, subjects, checks, one store call
 //   - explain: which limits apply to a subject, and why

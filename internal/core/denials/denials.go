@@ -368,8 +368,8 @@ func believed(c *window.Check, d *window.Decision) time.Duration {
 	}
 }
 
-// drop removes the answers for a group that the shared store has decided. They are not true
-// any more, or not for long.
+// drop removes the answers for a group that the shared store has decided, because they are no longer
+// true, or soon will not be.
 func (m *Memory) drop(checks []window.Check, known []Known) {
 	for i := range checks {
 		if known[i].cached != nil {

@@ -106,7 +106,7 @@ func (r Releases) Release(ctx context.Context, req *identity.Request) (EndResult
 	}
 	released := false
 	if r.Local != nil {
-		released, _ = r.Local.End(ctx, req.Stream, deny) // it does not fail without a store behind it
+		released, _ = r.Local.End(ctx, req.Stream, deny) // a local store has no error
 	}
 	if r.Store == nil && r.Local == nil {
 		return EndNothing, errNoEnds

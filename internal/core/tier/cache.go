@@ -16,8 +16,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// CacheOptions are the options of a [Cache]. All are required unless their comment has a
-// default.
+// CacheOptions are the options of a [Cache]. All are required unless their comment has a default.
 type CacheOptions struct {
 	Source Source
 	// Timeout bounds one question to the source.

@@ -98,7 +98,7 @@ func (c *Cache) askLocked(k Key, s *sum, seen *cacheRecord, want class) (*flight
 	return f, nil
 }
 
-// drop ends a flight that has lost its turn. f may be nil. The caller has locked mu.
+// drop ends a flight without a question. f may be nil. The caller has locked mu.
 func (c *Cache) drop(f *flight) {
 	if f != nil {
 		c.count.limited.Add(1)

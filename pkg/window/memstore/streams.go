@@ -205,7 +205,7 @@ type extra struct {
 	onceRecords []onceRecord // one for each check; nil: the group has none
 }
 
-// look reads what is known of the stream and of the idempotency records of a group, at the time now in
+// look reads the records of the stream and of the idempotency keys of a group, at the time now in
 // microseconds. group has their logs after its checks.
 func (more *extra) look(checks []window.Check, group []checkState, now int64, unconditional bool) {
 	if more.flight.shard != nil {

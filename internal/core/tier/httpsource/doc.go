@@ -18,14 +18,14 @@
 //	200 {"subject":null}      the key is unknown
 //	404 {"subject":null}      the same
 //
-// Only subject is required. The other members may be missing or null. The content type
-// is application/json, or one that ends in +json. Members of other names are ignored,
-// because endpoints often return all fields of a customer.
+// Only subject is required. The other members may be missing or null. The content type is
+// application/json, or a type that ends in +json. Members of other names are ignored, because
+// endpoints often return all fields of a customer.
 //
-// A key is unknown only if the JSON says so. A wrong path or a gateway without a backend
-// answers with 404 too, and a wrong handler with 204. If the source believed those, one
-// bad deployment would make all keys unknown. They are errors, so the cache keeps its
-// records (see package tier), and metrics and logs show the errors.
+// A key is unknown only if the JSON says so. A wrong path or a gateway without a backend answers with
+// 404 too, and a wrong handler with 204. If such answers counted, one bad deployment would make all
+// keys unknown. They are errors, so the cache keeps its records (see package tier), and metrics and
+// logs show the errors.
 //
 // Every other status is an error that names it. A redirection is not followed, because it
 // could send the digest, the token or the key to another server.

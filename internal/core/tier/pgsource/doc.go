@@ -30,10 +30,9 @@
 // five seconds for each host. Each connection prepares the queries before its first
 // question.
 //
-// A connection is not tested before it is used. A question that gets a dead one drops
-// all connections and is asked again at once. So a restart of the server causes errors
-// only while the server is away. [Source.Watch] drops all connections too when it loses
-// its own.
+// A connection is not tested before it is used. A question on a dead connection drops all connections
+// and is sent again at once. So a restart of the server causes errors only while the server is
+// unavailable. [Source.Watch] drops all connections too when its connection ends.
 //
 // The server ends a query that takes longer than nine tenths of [Options.Timeout]
 // (statement_timeout), and the connection stays usable. A caller whose context ends

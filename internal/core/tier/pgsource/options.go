@@ -27,8 +27,8 @@ type Options struct {
 	// connect_timeout, target_session_attrs and default_query_exec_mode. The caller
 	// checks that no parameter has the password, sets TLS or sets the pool.
 	URL string
-	// Password returns the password of each new connection. If it is nil or returns an
-	// empty text, that in URL counts.
+	// Password returns the password of each new connection. If it is nil or returns an empty text, the
+	// password in URL counts.
 	Password func() string
 	// TLS returns the configuration of each new connection over TCP. If it is nil or
 	// returns nil, there is no TLS. Without a ServerName the host's name is verified.
