@@ -27,7 +27,9 @@ import (
 const onePerRoute = `
 domain: edge
 descriptors:
-  - {key: route, rate_limit: {name: per-route, window: 1h, requests: 1}}
+  - key: route
+    descriptors:
+      - {key: remote_address, rate_limit: {name: per-route, window: 1h, requests: 1}}
 `
 
 // A fleet is instances that know each other by their Redis.
@@ -49,7 +51,7 @@ func (f *fleet) start(route, secret string) *edge.RLSServer {
 	f.t.Cleanup(func() { _ = rls.Signal(syscall.SIGCONT) })
 	limit := stack.Limiter(f.t, rls)
 	for range 2 {
-		if _, err := limit("route=" + route); err != nil {
+		if _, err := limit("route=" + route + ",remote_address=203.0.113.7"); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -153,6 +155,9 @@ func TestInstances(t *testing.T) {
 	if html := page("/denials"); strings.Contains(html, "A part is missing") || !strings.Contains(html, "from 3 instances") || strings.Count(html, "The instance that denied it") != 3 {
 		t.Errorf("the page of denials:\n%s", html)
 	}
+	if html := page("/subject?address=203.0.113.7"); !strings.Contains(html, "from 3 instances") || strings.Count(html, "The instance that denied it") != 3 {
+		t.Errorf("the page of the address:\n%s", html)
+	}
 
 	if err := f.all[2].Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -165,7 +170,7 @@ func TestInstances(t *testing.T) {
 	if code, _, fails := f.command("top"); code != 3 || !strings.Contains(fails, "from 2 of 3 instances; "+stopped) {
 		t.Errorf("rls top without one: got exit code %d and\n%s", code, fails)
 	}
-	for _, path := range []string{"/?format=html", "/denials", "/top", "/audit"} {
+	for _, path := range []string{"/?format=html", "/denials", "/top", "/audit", "/subject?address=203.0.113.7", "/rules?rule=per-route"} {
 		if html := page(path); !strings.Contains(html, "A part is missing") || !strings.Contains(html, stopped) {
 			t.Errorf("%s does not say that %s is missing:\n%s", path, stopped, html)
 		}

@@ -25,7 +25,7 @@ type overview struct {
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
-	s := peers.Ask(r.Context(), c.opts.Peers, "/v1/state", c.opts.State(), insight.MergeStates)
+	s := c.stateOfAll(r.Context())
 	o := overview{
 		Chart:     rateChart(s.Rates.Decisions, s.Rates.Denials, s.Rates.Degraded, s.Rates.Interval),
 		Decisions: last(s.Rates.Decisions), Denials: last(s.Rates.Denials), Degraded: last(s.Rates.Degraded),
@@ -40,6 +40,11 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.show(w, r, http.StatusOK, view{Page: "overview", Nav: "overview", Title: "Overview", Refresh: 2, State: &s, Instances: s.Instances, Data: o})
+}
+
+// stateOfAll returns the state of all instances.
+func (c *Console) stateOfAll(ctx context.Context) insight.State {
+	return peers.Ask(ctx, c.opts.Peers, "/v1/state", c.opts.State(), insight.MergeStates)
 }
 
 // find redirects to the page of the subject that was typed into the search box.

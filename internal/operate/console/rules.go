@@ -68,9 +68,9 @@ func (c *Console) rules(w http.ResponseWriter, r *http.Request) {
 		p.Rule, p.Unmatched = "", true
 	}
 	from, _ := strconv.Atoi(q.Get("from")) // a malformed number means the first page
-	s := c.opts.State()
+	s := c.stateOfAll(r.Context())
 	p.fill(s.Rates.Rules, from)
-	v := view{Page: "rules", Nav: "rules", Title: "Rules", Refresh: 5, State: &s, Data: p}
+	v := view{Page: "rules", Nav: "rules", Title: "Rules", Refresh: 5, State: &s, Instances: s.Instances, Data: p}
 	if p.Rule != "" {
 		v.Past = c.past(r.Context(), history.Query{Rule: p.Rule})
 	}

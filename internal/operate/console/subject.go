@@ -40,9 +40,9 @@ type subjectPage struct {
 	Rule string
 }
 
-// denied are the last denials of a subject.
+// denied are the last denials of a subject, in all instances.
 type denied struct {
-	All    []insight.Denial
+	All    insight.Denials
 	Bursts []burst
 	// Elsewhere is a denial that still holds, by a limit that is not the subject's own: its address
 	// has it, for example. Nil: none.
@@ -166,7 +166,7 @@ func (c *Console) ruleName(name string) string {
 }
 
 func (c *Console) showSubject(w http.ResponseWriter, r *http.Request, code int, p subjectPage) {
-	v := view{Page: "subject", Nav: "find", Title: "Find a customer", Data: p}
+	v := view{Page: "subject", Nav: "find", Title: "Find a customer", Instances: p.Denied.All.Instances, Data: p}
 	if !p.Empty && !p.Unrecognized {
 		v.Title, v.Refresh = safetext.Runes(p.Name(), 60), 2
 	}
@@ -201,8 +201,8 @@ func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string
 	if u.Next != "" {
 		p.Next = subjectAddress(q, "rule", rule, "cursor", u.Next)
 	}
-	p.Denied.All, p.Grants = c.denialsOf(p), c.grantsOf(&p)
-	p.Denied.Bursts = bursts(p.Denied.All, subjectBursts)
+	p.Denied.All, p.Grants = c.denialsOf(ctx, p), c.grantsOf(&p)
+	p.Denied.Bursts = bursts(p.Denied.All.Denials, subjectBursts)
 	p.elsewhere(c.opts.Now(), c.opts.Insight.Audit())
 	return p
 }
@@ -213,7 +213,7 @@ func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 	if p.Next != "" || p.Rule != "" || p.Usage.Source == "local" {
 		return // not all limits of the subject are on the page
 	}
-	for i, d := range p.Denied.All {
+	for i, d := range p.Denied.All.Denials {
 		listed := slices.ContainsFunc(p.Limits, func(l limit) bool { return l.Rule == d.Rule && l.Domain == d.Domain })
 		ended := slices.ContainsFunc(resets, func(r insight.Reset) bool {
 			return r.Query.Address != "" && r.At.After(d.At) && (r.Query.Rule == "" || r.Query.Rule == d.Rule)
@@ -221,7 +221,7 @@ func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 		if listed || ended || d.Shadow || d.Never || !d.Reset.After(now) {
 			continue
 		}
-		p.Denied.Elsewhere = &p.Denied.All[i]
+		p.Denied.Elsewhere = &p.Denied.All.Denials[i]
 		if p.Level != "denied" {
 			p.Level, p.Headline = "near", "Limits of the subject have room, but "+safetext.Runes(d.Rule, 60)+" denies it"
 			p.Detail = "That limit belongs to something that it shares with others."
@@ -233,10 +233,10 @@ func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 // subjectBursts is how many groups of denials the page of a subject has.
 const subjectBursts = 10
 
-func (c *Console) denialsOf(p subjectPage) []insight.Denial {
-	return c.opts.Insight.Denials(insight.Filter{
+func (c *Console) denialsOf(ctx context.Context, p subjectPage) insight.Denials {
+	return c.ofAll(ctx, insight.Filter{
 		Limit: maxOffered, Subject: cmp.Or(p.Usage.Subject, p.Query.Subject, p.Query.Digest), Address: p.Query.Address,
-	}).Denials
+	}, "")
 }
 
 func newLimit(u insight.LimitUsage) limit {
