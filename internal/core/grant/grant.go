@@ -1,9 +1,8 @@
 // Package grant raises the limits of one rule for one caller until a time, as an operator has said: a
-// [Grant] with a factor or a number. It changes how much, and never how it is counted, so the log stays
-// the same before, during and after. A [Set] finds the grant of a request, and [Active] has the set that
-// decides now.
+// [Grant] with a factor or a number. A grant changes the numbers of limits, and keeps the log and the
+// policy. A [Set] finds the grant of a request, and [Active] has the set that decides now.
 //
-// [Parse] reads what instances share, and believes nothing of it.
+// [Parse] reads grants from other instances, and checks them with [Grant.Valid].
 package grant
 
 import (
@@ -49,14 +48,14 @@ type Grant struct {
 	At     time.Time `json:"at" doc:"when it was granted"`
 }
 
-// A Caller is whom a grant is for: exactly one is set.
+// A Caller is the caller of a grant: exactly one field is set.
 type Caller struct {
 	Subject string `json:"subject,omitempty"`
 	Address string `json:"address,omitempty" doc:"an address, or a network as requests have it"`
 	Digest  string `json:"digest,omitempty" doc:"the digest of an API key without a customer"`
 }
 
-// An Amount is how much a grant allows: exactly one is set. It never lowers a limit.
+// An Amount is how much a grant allows: exactly one field is set. It never lowers a limit.
 type Amount struct {
 	// Factor multiplies each limit of the rule, which is rounded up. It has at most two decimals.
 	Factor float64 `json:"factor,omitempty" doc:"multiplies the limits of the rule: above 1, at most 1000, two decimals"`
@@ -207,7 +206,7 @@ func (g *Grant) Valid(now time.Time) error {
 	return g.Amount.Valid()
 }
 
-// Parse reads a grant as instances share it. Its errors repeat nothing of it.
+// Parse reads a grant as instances share it. Its errors contain no text of the grant.
 func Parse(data []byte, now time.Time) (*Grant, error) {
 	g := new(Grant)
 	if json.Unmarshal(data, g) != nil {

@@ -14,8 +14,8 @@ type Set struct {
 	byRule map[string]map[descriptors.Text]*Grant
 }
 
-// NewSet returns the set of grants, or nil if there are none. Of two for one rule and one caller the
-// last counts.
+// NewSet returns the set of grants, or nil if there are none. If two grants have one rule and one
+// caller, the last counts.
 func NewSet(all []*Grant) *Set {
 	if len(all) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (s *Set) Find(rule *rules.Rule, who *identity.Subject, entries descriptors.
 	return found
 }
 
-// Active is the set that decides now. The zero value and nil have none. It is safe for concurrent use.
+// Active has the set that decides now. The zero value and nil have none. It is safe for concurrent use.
 type Active struct{ set atomic.Pointer[Set] }
 
 // Load returns the set that decides now, or nil.
@@ -78,5 +78,5 @@ func (a *Active) Load() *Set {
 	return a.set.Load()
 }
 
-// Store makes grants those that decide.
+// Store replaces the set that decides.
 func (a *Active) Store(all []*Grant) { a.set.Store(NewSet(all)) }
