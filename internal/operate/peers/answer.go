@@ -42,13 +42,13 @@ func (p *Peers) answer(r *http.Request, salt string, text []byte, reads http.Han
 		return []byte("it has another version of rls")
 	}
 	inner, err := http.NewRequestWithContext(r.Context(), http.MethodGet, q.Get, http.NoBody)
-	switch away := now.Sub(q.Time).Abs(); {
+	switch difference := now.Sub(q.Time).Abs(); {
 	case err != nil:
 		return []byte("it has another version of rls")
 	case q.To != p.o.Self():
 		return []byte("the address is that of another instance")
-	case away > validFor:
-		return []byte("the clocks of the instances differ by " + away.Round(time.Second).String())
+	case difference > validFor:
+		return []byte("the clocks of the instances differ by " + difference.Round(time.Second).String())
 	case !p.seen.first(salt, now):
 		return []byte("it has seen the question, or too many others")
 	}
@@ -71,7 +71,7 @@ func (r *recorded) Header() http.Header                { return r.header }
 func (r *recorded) WriteHeader(status int)             { r.status = status }
 func (r *recorded) Write(data []byte) (n int, _ error) { return r.body.Write(data) }
 
-// validFor is how far the time of a question may be away. maxSeen bounds how many questions are
+// validFor is how far the time of a question may differ from now. maxSeen bounds how many questions are
 // remembered in twice that time: with more, an instance refuses them.
 const (
 	validFor = 30 * time.Second

@@ -52,7 +52,7 @@ type Options[T any] struct {
 // A List is a list of records. Its methods are safe for concurrent use.
 type List[T any] struct {
 	opts    Options[T]
-	calling sync.Mutex // held while the document is read and replaced; guards the fields up to mu
+	calling sync.Mutex // locked while the document is read and replaced; guards the fields up to mu
 	version string
 	bad     error  // what is wrong with that version
 	problem string // that the log has
