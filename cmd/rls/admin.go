@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -101,6 +102,13 @@ func (a *adminPorts) client(c *cli) (*client.Client, error) {
 		return nil, usage("--token-file: %w", err)
 	}
 	return out, nil
+}
+
+// noteAlone says on standard error that an answer lacks other instances, if it does.
+func noteAlone(ask *client.Client, of insight.Instances) {
+	if text := ask.Alone(context.Background(), of); text != "" {
+		fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).Yellow(text))
+	}
 }
 
 // printJSON prints the answer of one instance, or those of several.

@@ -80,6 +80,9 @@ func (d *denialsCmd) Run(c *cli) error {
 	defer stop()
 	whole, all := ask.Denials(ctx, values, d.Limit)
 	answered := insight.Answered(all)
+	if len(whole) == 1 && whole[0].Err == nil {
+		noteAlone(ask, whole[0].Value.Instances)
+	}
 	switch {
 	case len(answered) == 0 && !d.JSON:
 	case d.Follow && len(answered) > 0:

@@ -68,6 +68,7 @@ func (t *topCmd) Run(c *cli) error {
 		tables.Top(&stdout, &sum, t.By, t.Order, t.Minutes, pageOf(os.Stdout, false, ""))
 	}
 	if !several && all[0].Err == nil {
+		noteAlone(ask, all[0].Value.Instances)
 		return client.Missing(all[0].Value.Instances)
 	}
 	return client.Failed(all)

@@ -96,7 +96,7 @@ func (s store) fill(state *insight.State) {
 		state.Store.Logs, state.Store.Bytes = m.Logs, m.Bytes
 		return
 	}
-	state.Store.Servers = s.redis.states().all()
+	state.Store.Servers, state.Store.Instances = s.redis.states().all(), s.redis.scopes[0].Store.Instances()
 	l := s.redis.Front.Stats()
 	state.Leases = insight.Leases{Made: l.Leases, Admitted: l.LeasedHits, Returned: l.ReturnedHits}
 }

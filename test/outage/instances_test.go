@@ -104,11 +104,14 @@ func (f *fleet) until(what string, as func(instances map[string]string) bool) (d
 	return denials, instances
 }
 
-// command runs a command of rls that asks the first instance.
+// command runs a command of rls that asks the first instance, or that in args.
 func (f *fleet) command(args ...string) (code int, out, fails string) {
 	f.t.Helper()
+	if !slices.Contains(args, "--admin") {
+		args = append(args, "--admin", name(f.all[0]))
+	}
 	o := edge.RLSOptions{Env: map[string]string{"SLIDEGATE_ADMIN_TOKEN": edge.ActToken}}
-	cmd, err := o.Command(f.t.Context(), append(args, "--admin", name(f.all[0]))...)
+	cmd, err := o.Command(f.t.Context(), args...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -188,6 +191,12 @@ func TestInstances(t *testing.T) {
 		t.Errorf("denials without the secret: %v", denials)
 	}
 	stack.WaitInstances(t, plain, "", 5)
+	for _, command := range []string{"denials", "top"} {
+		code, out, fails := f.command(command, "--admin", name(plain))
+		if code != 0 || strings.Contains(out, "instances") || !strings.Contains(fails, "Only one of 5 instances was asked") || !strings.Contains(fails, "admin.peers_key_file") {
+			t.Errorf("rls %s of one without the secret: got exit code %d and\n%s%s", command, code, out, fails)
+		}
+	}
 	members := f.redis.ZRange(t.Context(), "slidegate:instances", 0, -1).Val()
 	published := 0
 	for _, member := range members {

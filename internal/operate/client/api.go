@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -58,6 +59,19 @@ func (c *Client) State(ctx context.Context, to Instance) (*insight.State, error)
 // Top asks for a ranking, as [Client.Denials] does.
 func (c *Client) Top(ctx context.Context, values url.Values) []insight.Answer[insight.Top] {
 	return getAll[insight.Top](ctx, c, "/v1/top", values)
+}
+
+// Alone says in a line that an answer is of one of several instances, which do not know each other. Empty:
+// it is not.
+func (c *Client) Alone(ctx context.Context, of insight.Instances) string {
+	if len(c.Instances) > 1 || len(of) > 0 {
+		return ""
+	}
+	s, err := c.State(ctx, c.Instances[0])
+	if err != nil || s.Store.Instances < 2 {
+		return ""
+	}
+	return fmt.Sprintf("Only one of %d instances was asked. To ask all, set admin.peers_key_file in each of them, or name them in --admin.", s.Store.Instances)
 }
 
 // getAll asks all instances. If there is one, it answers for those that it knows.

@@ -65,6 +65,8 @@ type Latency struct {
 type Store struct {
 	Type    string   `json:"type"` // memory or redis
 	Servers []Server `json:"servers,omitempty"`
+	// Instances is how many instances share the Redis.
+	Instances int `json:"instances,omitempty" doc:"how many instances share the Redis"`
 	// Logs and Bytes are of the memory store.
 	Logs  int   `json:"logs,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"`
