@@ -148,6 +148,49 @@ func TestRenderSettings(t *testing.T) {
 	}
 }
 
+// TestRenderPeers lets pods ask each other: on an address that they reach, with tokens, and with a
+// NetworkPolicy that opens the port to them alone.
+func TestRenderPeers(t *testing.T) {
+	const without = "{redis: {enabled: true}, networkPolicy: {enabled: true, clients: [{podSelector: {matchLabels: {app: envoy}}}], egress: [{to: [{ipBlock: {cidr: 10.0.0.5/32}}]}]}"
+	const peer = "podSelector:map[matchLabels:map[app.kubernetes.io/component:ratelimit app.kubernetes.io/instance:slidegate app.kubernetes.io/name:slidegate]]"
+	for values, want := range map[string]bool{without + "}": false, without + ", admin: {peers: {existingSecret: p, key: a}, tokens: {existingSecret: t, key: b}}}": true} {
+		rendered, err := render(t, chart, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := objects(t, chart, values)
+		got, pod := all["ConfigMap/slidegate-settings"].Data["settings.yaml"], fmt.Sprint(all["Deployment/slidegate"].Spec.Template.Spec)
+		for text, in := range map[string]string{
+			"address: :6070": got, "peers_key_file: /etc/slidegate/peers/key": got, "token_file: /etc/slidegate/admin/tokens": got,
+			"mountPath:/etc/slidegate/peers name:peers": pod, "items:[map[key:a path:key]] secretName:p": pod,
+			"mountPath:/etc/slidegate/admin name:admin": pod, "items:[map[key:b path:tokens]] secretName:t": pod, "containerPort:6070 name:admin": pod,
+		} {
+			if strings.Contains(in, text) != want {
+				t.Errorf("%s: %q: want %t in\n%s", values, text, want, in)
+			}
+		}
+		var policy struct{ Spec struct{ Ingress, Egress []map[string]any } }
+		for _, document := range bytes.Split(rendered, []byte("\n---\n")) {
+			if bytes.Contains(document, []byte("kind: NetworkPolicy\nmetadata:\n  name: slidegate\n")) {
+				if err := yaml.Unmarshal(document, &policy); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for direction, rules := range map[string][]map[string]any{"from": policy.Spec.Ingress, "to": policy.Spec.Egress} {
+			open := []string{}
+			for _, rule := range rules {
+				if strings.Contains(fmt.Sprint(rule["ports"]), "port:admin") {
+					open = append(open, fmt.Sprint(rule[direction]))
+				}
+			}
+			if wanted := map[bool]string{true: "[[map[" + peer + "]]]", false: "[]"}[want]; fmt.Sprint(open) != wanted {
+				t.Errorf("%s: the admin port is open %s %s, want %s", values, direction, open, wanted)
+			}
+		}
+	}
+}
+
 // TestRenderChecksum shows what replaces the pods: changed settings. Changed rules and tiers do not,
 // because rls reads them again.
 func TestRenderChecksum(t *testing.T) {

@@ -137,7 +137,7 @@ static_resources:
             virtual_hosts:
             - name: app
               domains: ["*"]
-              # Without this line the headers about limits of the application are beside those of rls.
+              # Without this line the client gets the application's headers about limits and those of rls.
               response_headers_to_remove: [ratelimit, ratelimit-policy]
               # For web pages of other origins: name them, such as [{exact: "https://app.example.com"}]. Envoy then
               # answers their preflights (OPTIONS) itself, without asking rls. Other origins get nothing.

@@ -97,6 +97,18 @@ topologySpreadConstraints:
     {{- end }}
 {{- end }}
 {{- end }}
+{{- with .Values.admin.peers }}
+{{- if .existingSecret }}
+- name: peers
+  secret: {secretName: {{ .existingSecret | quote }}, defaultMode: 0440, items: [{key: {{ .key | quote }}, path: key}]}
+{{- end }}
+{{- end }}
+{{- with .Values.admin.tokens }}
+{{- if .existingSecret }}
+- name: admin
+  secret: {secretName: {{ .existingSecret | quote }}, defaultMode: 0440, items: [{key: {{ .key | quote }}, path: tokens}]}
+{{- end }}
+{{- end }}
 {{- if include "slidegate.redisPasswords" . }}
 - name: redis
   secret:

@@ -30,11 +30,20 @@ http:
   # With client certificates there is no HTTP port: its /json would spend quotas without one.
   address: {{ eq (include "slidegate.socket" .) "yes" | ternary "" ":8080" | quote }}
 admin:
+  {{- if .Values.admin.peers.existingSecret }}
+  # Other pods ask there. Everything else needs a token.
+  address: ":6070"
+  peers_key_file: /etc/slidegate/peers/key
+  {{- else }}
   address: 127.0.0.1:6070
+  {{- end }}
+  {{- if .Values.admin.tokens.existingSecret }}
+  token_file: /etc/slidegate/admin/tokens
+  {{- end }}
 {{- if .Values.monitoring.enabled }}
 metrics:
-  # A port with /metrics and no other page. The admin port stays on loopback: its pages show rules and
-  # customers, take profiles, and can change what rls remembers.
+  # A port with /metrics and no other page. Prometheus needs no way to the admin port: its pages show
+  # rules and customers, take profiles, and can change what rls remembers.
   address: ":9102"
 {{- end }}
 {{- if include "slidegate.ruleFiles" . }}

@@ -37,6 +37,17 @@
 {{- if and $v.networkPolicy.enabled $v.monitoring.enabled (not $v.networkPolicy.monitoringNamespace) }}
 {{- fail "networkPolicy and monitoring are both enabled, but Prometheus could not scrape: set networkPolicy.monitoringNamespace to the namespace of Prometheus" }}
 {{- end }}
+{{- if $v.admin.peers.existingSecret }}
+{{- if $memory }}
+{{- fail "admin.peers.existingSecret needs Redis, in which pods find each other: set redis.url, redis.existingSecret or redis.enabled" }}
+{{- end }}
+{{- if $v.dropIn.enabled }}
+{{- fail "admin.peers.existingSecret is for the console, which dropIn.enabled replaces by the pages of envoyproxy/ratelimit: remove one of them" }}
+{{- end }}
+{{- if not $v.admin.tokens.existingSecret }}
+{{- fail "with admin.peers.existingSecret other pods reach the admin port, which shows customers and can reset their limits: set admin.tokens.existingSecret to a Secret with tokens" }}
+{{- end }}
+{{- end }}
 {{- if and $v.dropIn.env (not $v.dropIn.enabled) }}
 {{- fail "dropIn.env has variables of envoyproxy/ratelimit, but dropIn.enabled is false, so nothing reads them: set it to true" }}
 {{- end }}
@@ -91,7 +102,7 @@
   "store.redis.sentinel_password_file" "redis.existingSecret" "store.redis.tls" "redis.tls"
   "rules.path" "rules.files or rules.existingConfigMap" "rules.shadow_mode" "rules.shadowMode" "tiers.path" "tiers.file or tiers.existingConfigMap"
   "grpc.address" "extraEnv if you must: Service and probes have fixed ports" "http.address" "extraEnv if you must: the probes have fixed ports"
-  "admin.address" "kubectl port-forward" "metrics.address" "monitoring.enabled" "grpc.tls" "tls" "drain.delay" "drain.delaySeconds" "drain.timeout" "drain.timeoutSeconds"
+  "admin.address" "kubectl port-forward" "admin.token_file" "admin.tokens" "admin.peers_key_file" "admin.peers" "admin.peers_key" "admin.peers" "metrics.address" "monitoring.enabled" "grpc.tls" "tls" "drain.delay" "drain.delaySeconds" "drain.timeout" "drain.timeoutSeconds"
   "secrets.key" "secrets.existingSecret" "secrets.key_file" "secrets.existingSecret"
   "secrets.previous_key" "secrets.previousKey" "secrets.previous_key_file" "secrets.previousKey" -}}
 {{- range $path, $value := $owned }}
