@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/tables"
 	"github.com/slidegate/slidegate/internal/text/terminal"
 )
@@ -112,7 +113,7 @@ func noteAlone(ask *client.Client, of insight.Instances) {
 }
 
 // printJSON prints the answer of one instance, or those of several.
-func printJSON[T any](several bool, all []insight.Answer[T]) error {
+func printJSON[T any](several bool, all []merge.Answer[T]) error {
 	switch {
 	case several:
 		return encode(client.Document(all))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/text"
 )
 
@@ -72,8 +73,8 @@ func (f *callerFlags) query(c *cli, args []string) (insight.Query, error) {
 }
 
 // noCustomer returns an error if each instance that answered says that it knows no such customer.
-func noCustomer(all []insight.Answer[insight.Usage]) (err error) {
-	for _, a := range insight.Answered(all) {
+func noCustomer(all []merge.Answer[insight.Usage]) (err error) {
+	for _, a := range merge.Answered(all) {
 		if a.Value.Unknown == "" {
 			return nil
 		}

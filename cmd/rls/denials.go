@@ -15,6 +15,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/tables"
 	"github.com/slidegate/slidegate/internal/text/terminal"
 )
@@ -79,7 +80,7 @@ func (d *denialsCmd) Run(c *cli) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	whole, all := ask.Denials(ctx, values, d.Limit)
-	answered := insight.Answered(all)
+	answered := merge.Answered(all)
 	if len(whole) == 1 && whole[0].Err == nil {
 		noteAlone(ask, whole[0].Value.Instances)
 	}
@@ -122,7 +123,7 @@ func (d *denialsCmd) page(several bool) tables.Page {
 }
 
 // write writes denials as a table, the newest last, where the eye is.
-func (d *denialsCmd) write(whole, all []insight.Answer[insight.Denials], filter url.Values) {
+func (d *denialsCmd) write(whole, all []merge.Answer[insight.Denials], filter url.Values) {
 	if list := client.Merge(all); len(list) > 0 {
 		tables.Denials(&stdout, list, d.page(len(all) > 1))
 	} else if len(filter) == 0 {
@@ -130,7 +131,7 @@ func (d *denialsCmd) write(whole, all []insight.Answer[insight.Denials], filter 
 	} else {
 		fmt.Fprintln(&stdout, "No denials that these flags choose.")
 	}
-	for _, a := range insight.Answered(whole) {
+	for _, a := range merge.Answered(whole) {
 		if a.Value.Sampled > 1 {
 			fmt.Fprintln(os.Stderr, coloursOf(os.Stdout).Yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.From, a.Value.Sampled)))
 		}

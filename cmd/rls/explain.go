@@ -12,14 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/explain"
-	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/tables"
@@ -205,48 +203,17 @@ func (e *explainCmd) live(s loaded) error {
 		return fmt.Errorf("explain: %s: %w", address, err)
 	}
 	defer conn.Close()
-	lines := make([]string, 0, shownReplies)
-	defer func() {
-		for _, line := range lines {
-			fmt.Fprintln(&stdout, line)
-		}
-	}()
-	for i := range max(e.UntilDenied, 1) {
-		line, denied, err := e.once(conn, sent)
-		if client.NothingListens(err) {
-			return fmt.Errorf("explain: nothing listens on %s: start rls there, or name another --address", address)
-		}
-		if err != nil {
-			return fmt.Errorf("explain: %s: %w", address, err)
-		}
-		if e.UntilDenied > 0 {
-			line = fmt.Sprintf("%d: %s", i+1, line)
-		}
-		if len(lines) == shownReplies {
-			lines = lines[1:]
-		}
-		if lines = append(lines, line); denied {
-			return nil
-		}
+	lines, err := (&client.Trial{Domain: e.Domain, Sent: sent, Hits: uint32(e.Hits), Timeout: e.Timeout}).Run(conn, e.UntilDenied, tables.Reply)
+	for _, line := range lines {
+		fmt.Fprintln(&stdout, line)
 	}
-	if e.UntilDenied > 0 {
-		return fmt.Errorf("explain: %s denied none of %d requests", address, e.UntilDenied)
+	switch {
+	case client.NothingListens(err):
+		return fmt.Errorf("explain: nothing listens on %s: start rls there, or name another --address", address)
+	case err != nil:
+		return fmt.Errorf("explain: %s: %w", address, err)
 	}
 	return nil
-}
-
-// shownReplies is how many of the answers rls prints: the last ones.
-const shownReplies = 3
-
-// once sends the request once and returns the answer as a line.
-func (e *explainCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (line string, denied bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), e.Timeout)
-	defer cancel()
-	r, err := ratelimit.Ask(ctx, conn, e.Domain, sent, uint32(e.Hits))
-	if err != nil {
-		return "", false, err
-	}
-	return tables.Reply(&r), r.Denied, nil
 }
 
 // service returns the address and the credentials for calling the service.

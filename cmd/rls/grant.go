@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/tables"
 )
 
@@ -66,7 +67,7 @@ func (g *grantCmd) Run(c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, all := context.Background(), []insight.Answer[grant.Grant](nil)
+	ctx, all := context.Background(), []merge.Answer[grant.Grant](nil)
 	switch {
 	case g.List:
 		return show(g, client.AskAll(ctx, ask, ask.Grants), func(a *admin.Grants) []*grant.Grant { return a.Grants })
@@ -103,12 +104,12 @@ func (g *grantCmd) request(c *cli, args []string) (r insight.GrantRequest, err e
 }
 
 // show prints the grants in the answers, each once.
-func show[T any](g *grantCmd, all []insight.Answer[T], grants func(*T) []*grant.Grant) error {
+func show[T any](g *grantCmd, all []merge.Answer[T], grants func(*T) []*grant.Grant) error {
 	if g.JSON {
 		if err := printJSON(len(all) > 1, all); err != nil {
 			return err
 		}
-	} else if answered := insight.Answered(all); len(answered) > 0 {
+	} else if answered := merge.Answered(all); len(answered) > 0 {
 		var list []*grant.Grant
 		for _, a := range answered {
 			list = append(list, grants(a.Value)...)

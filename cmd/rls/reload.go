@@ -8,7 +8,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/client"
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/words"
 )
@@ -33,7 +33,7 @@ func reload(c *cli, a *adminPorts) error {
 		}
 		return client.Failed(all)
 	}
-	for _, one := range insight.Answered(all) {
+	for _, one := range merge.Answered(all) {
 		fmt.Fprintf(&stdout, "%s: %s\n", one.From, reloaded(one.Value))
 	}
 	return client.Failed(all)

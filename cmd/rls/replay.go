@@ -61,7 +61,7 @@ func replayOf(c *cli) *cobra.Command {
 		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
 			"LOG is an access log of Envoy, nginx, Apache or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. Name the logs of all instances in one call. " +
 			"rls decides each request at its own time, in memory, by the code that decides live. It calls nothing. " +
-			docsPage("rollout.md#3-replay") + " has examples.\n\n" + replayHelp,
+			docsPage("rollout.md#3-replay") + " has examples.\n\n" + replay.Help(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("name an access log, or - for standard input")
@@ -93,20 +93,6 @@ func replayOf(c *cli) *cobra.Command {
 	completeWords(cmd, "what-if", whatIfNone, whatIfAll)
 	return cmd
 }
-
-// replayHelp describes what the flags of rls replay take.
-var replayHelp = `Descriptors: --envoy takes a bootstrap, files of routes, or the answer of /config_dump. For other proxies, --map takes a list of descriptors, as in docs/examples/replay-nginx.yaml. A route needs what its match reads: the path, the host, headers, or its name (%ROUTE_NAME%). The report ends with the log operators that are missing, and what rls assumed instead.
-
-Formats: rls recognises these in each file, and the formats in the file of --envoy:
-  json   the names that the files in envoy/ give what a request sends, and the default logs of Envoy Gateway and Istio
-  envoy  the default text format of Envoy
-  nginx  combined and common of nginx and Apache, also with $request_time or "$http_x_forwarded_for" at the end, and the default of ingress-nginx
-  caddy  the JSON of Caddy
-For any other text, --format takes the format as Envoy or nginx write it: '$remote_addr [$time_local] "$request" $status'. rls removes what kubectl logs, Docker, containerd, syslog, journald, Fluent Bit, Vector, Loki and Google Cloud put before or around a line. A line that one of them has split is unreadable.
-
-Conditions of --fail-if: a figure, one of > >= < <=, and a number. With % the number is a percentage of the requests, of the callers or of the lines. rule:NAME. before a figure takes one rule. The figures unreadable, no_address and span alone mean more than zero.
-` + replay.FiguresHelp() + `
-Exit code 3: the report is of a part of the requests, because the command was interrupted, a log could not be read to its end, or the memory of store.memory.max_bytes was full.`
 
 // The words of --what-if. Any other text is the name of a rule.
 const (

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/tables"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
@@ -72,8 +73,8 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 			return err
 		}
 	} else {
-		done := insight.Answered(all)
-		if removed := slices.DeleteFunc(slices.Clone(done), func(a insight.Answer[insight.Reset]) bool { return a.Value.Logs == 0 }); len(removed) > 0 {
+		done := merge.Answered(all)
+		if removed := slices.DeleteFunc(slices.Clone(done), func(a merge.Answer[insight.Reset]) bool { return a.Value.Logs == 0 }); len(removed) > 0 {
 			done = removed
 		} else if len(done) > 1 {
 			done = done[:1]
@@ -91,7 +92,7 @@ func (r *resetCmd) confirmed(ask *client.Client, q insight.Query) (bool, error) 
 		return true, nil
 	}
 	before := ask.Usage(context.Background(), q)
-	answered := insight.Answered(before)
+	answered := merge.Answered(before)
 	if err := noCustomer(before); err != nil || len(answered) == 0 {
 		return false, cmp.Or(err, client.Failed(before))
 	}

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -26,9 +23,6 @@ import (
 	"github.com/slidegate/slidegate/internal/text/words"
 	redisfailure "github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
-
-// testFiles are the names of files of tests in a directory.
-const testFiles = "*_test.yaml"
 
 type testCmd struct {
 	Paths        []string
@@ -48,14 +42,14 @@ func testOf(c *cli) *cobra.Command {
 		Use:   "test PATH...",
 		Short: "Run tests of rules; exit 1 if one fails.",
 		Long: "Run tests of rules; exit 1 if one fails.\n\n" +
-			"PATH is a file of tests, or a directory: then all files named " + testFiles + " in it and below. " +
+			"PATH is a file of tests, or a directory: then all files named " + ruletest.Names + " in it and below. " +
 			"Time is virtual, so a test of a month takes no longer than its requests. " + docsPage("rollout.md#1-test") + " has an example.\n\n" +
 			"A test that fails names its line and what the request got. Afterwards rls lists each rule, each tier of a rule, and at most 20 overrides of customers that no request matched.\n\n" +
 			"With --redis each request waits for its time by the clock of Redis. start has no effect then, and a wait may be a second shorter: keep such tests short, and leave 100 ms at the edge of a window.\n\n" +
 			"Exit code 2: the command line is wrong, a directory has no tests, or no test has a name that --run matches.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("name a file of tests, or a directory with files named %s", testFiles)
+				return usage("name a file of tests, or a directory with files named %s", ruletest.Names)
 			}
 			return nil
 		},
@@ -218,36 +212,15 @@ func (t *testCmd) print(report *ruletest.Report) (err error) {
 }
 
 // names returns the files of tests.
-func (t *testCmd) names() (names []string, err error) {
-	for _, path := range t.Paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			var where *fs.PathError // it names the operation, which says nothing to an operator
-			if errors.As(err, &where) {
-				err = where.Err
-			}
-			return nil, usage("%s: %v", path, err)
-		}
-		if !info.IsDir() {
-			names = append(names, path)
-			continue
-		}
-		found := false
-		list := files.List([]string{path}, files.Which{})
-		if len(list.Failed) > 0 {
-			return nil, invalid(strict.Problems(list.Failed))
-		}
-		for _, file := range list.Files {
-			if ok, _ := filepath.Match(testFiles, filepath.Base(file)); ok {
-				names, found = append(names, file), true
-			}
-		}
-		if !found {
-			return nil, usage("%s: the directory has no files named %s", path, testFiles)
-		}
+func (t *testCmd) names() ([]string, error) {
+	names, err := ruletest.Files(t.Paths)
+	if problems := strict.Problems(nil); errors.As(err, &problems) {
+		return nil, invalid(err)
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return names, nil
 }
 
 // load returns the settings of the command.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/tables"
 )
 
@@ -63,8 +64,8 @@ func (t *topCmd) Run(c *cli) error {
 		if err := printJSON(several, all); err != nil {
 			return err
 		}
-	} else if len(insight.Answered(all)) > 0 {
-		sum := insight.SumTops(all, limit, t.Limit)
+	} else if len(merge.Answered(all)) > 0 {
+		sum := merge.Tops(all, limit, t.Limit)
 		tables.Top(&stdout, &sum, t.By, t.Order, t.Minutes, pageOf(os.Stdout, false, ""))
 	}
 	if !several && all[0].Err == nil {

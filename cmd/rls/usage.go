@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/redislog"
 	"github.com/slidegate/slidegate/internal/operate/tables"
 )
@@ -75,9 +76,9 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 		}
 	}
 	all := ask.Usage(ctx, q)
-	shown := make([]insight.Answer[shownUsage], len(all))
+	shown := make([]merge.Answer[shownUsage], len(all))
 	for i, a := range all {
-		shown[i] = insight.Answer[shownUsage]{From: a.From, Err: a.Err}
+		shown[i] = merge.Answer[shownUsage]{From: a.From, Err: a.Err}
 		if a.Err == nil {
 			shown[i].Value = &shownUsage{a.Value, ask.Lookup(ctx, a.From, q)}
 		}
@@ -88,7 +89,7 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 			return err
 		}
 	} else {
-		known := slices.DeleteFunc(insight.Answered(shown), func(a insight.Answer[shownUsage]) bool { return a.Value.Unknown != "" })
+		known := slices.DeleteFunc(merge.Answered(shown), func(a merge.Answer[shownUsage]) bool { return a.Value.Unknown != "" })
 		for i, a := range known {
 			if i > 0 {
 				fmt.Fprintln(&stdout)

@@ -23,7 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/edge/grpcserver"
 	"github.com/slidegate/slidegate/internal/operate/docs"
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -31,7 +31,7 @@ import (
 func TestWhyUnhealthy(t *testing.T) {
 	node := func(reason string) func() storeState {
 		return func() storeState {
-			return storeState{Nodes: []insight.Server{{Address: "a", Reason: reason}}, Reached: true}
+			return storeState{Nodes: []glance.Server{{Address: "a", Reason: reason}}, Reached: true}
 		}
 	}
 	for _, c := range []struct {
@@ -151,14 +151,14 @@ func testUnhealthyStore(t *testing.T, s settings.Settings) {
 }
 
 // problems returns the problems that the instance names, by their help.
-func (r *testRun) problems() map[string]insight.Problem {
+func (r *testRun) problems() map[string]glance.Problem {
 	r.t.Helper()
-	var s insight.State
+	var s glance.State
 	code, body := get(r.t, "http://"+r.Admin+"/v1/state")
 	if err := json.Unmarshal([]byte(body), &s); err != nil || code != http.StatusOK {
 		r.t.Fatalf("state: %d, %v\n%s", code, err, body)
 	}
-	all := make(map[string]insight.Problem)
+	all := make(map[string]glance.Problem)
 	for _, p := range s.Problems {
 		all[p.Help] = p
 	}
@@ -305,7 +305,7 @@ func TestProbes(t *testing.T) {
 			p.store = settings.StoreRedis
 			state := storeState{Reached: c.reached}
 			for _, n := range c.nodes {
-				state.Nodes = append(state.Nodes, insight.Server(n))
+				state.Nodes = append(state.Nodes, glance.Server(n))
 			}
 			p.state = func() storeState { return state }
 		}

@@ -9,12 +9,12 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/operate/admin"
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 )
 
 // A storeState is the last known state of the servers of a store.
 type storeState struct {
-	Nodes []insight.Server // by address; of one that is not known to fail, Reason is empty
+	Nodes []glance.Server // by address; of one that is not known to fail, Reason is empty
 	// Reached says that a server has answered since the start.
 	Reached bool
 	// Scope is the name of the scope, if it is one of Further.
@@ -24,7 +24,7 @@ type storeState struct {
 }
 
 // all returns the servers of all scopes. Addresses of servers in other scopes begin with the scope.
-func (s storeState) all() []insight.Server {
+func (s storeState) all() []glance.Server {
 	nodes := slices.Clip(s.Nodes)
 	for _, f := range s.Further {
 		for _, n := range f.Nodes {
@@ -161,7 +161,7 @@ func (p *probes) storeUnavailable() string {
 	switch {
 	case !state.Reached:
 		return "the store has not been reached yet"
-	case !slices.ContainsFunc(state.Nodes, func(s insight.Server) bool { return s.Reason == "" }):
+	case !slices.ContainsFunc(state.Nodes, func(s glance.Server) bool { return s.Reason == "" }):
 		return "no node of the store decides"
 	default:
 		return ""

@@ -19,7 +19,7 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon/stores"
 	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 	"github.com/slidegate/slidegate/internal/operate/docs"
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -321,7 +321,7 @@ func (r *redisScope) state() storeState {
 		if n.Evicts() {
 			evicts = n.Policy
 		}
-		state.Nodes = append(state.Nodes, insight.Server{Address: n.Address, Reason: reason, Evicts: evicts})
+		state.Nodes = append(state.Nodes, glance.Server{Address: n.Address, Reason: reason, Evicts: evicts})
 		if n.ClockKnown {
 			r.reached.Store(true)
 		}
@@ -332,7 +332,7 @@ func (r *redisScope) state() storeState {
 
 // isDown reports whether a server of any scope does not decide, or only denies.
 func (r *redisStore) isDown() bool {
-	return slices.ContainsFunc(r.states().all(), func(n insight.Server) bool { return n.Reason != "" })
+	return slices.ContainsFunc(r.states().all(), func(n glance.Server) bool { return n.Reason != "" })
 }
 
 // connections returns the number of connections in the pool; for a cluster, the sum over its

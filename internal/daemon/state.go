@@ -10,7 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/operate/docs"
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
@@ -19,17 +19,17 @@ func (p *process) readTotals(t *metrics.Totals) {
 }
 
 // state returns what a glance at the process shows.
-func (p *process) state() insight.State {
-	s := insight.State{
+func (p *process) state() glance.State {
+	s := glance.State{
 		Instance: p.operators.instance, Version: p.operators.version, Started: p.operators.started.UTC(), At: time.Now().UTC(),
 		Tiers: cmp.Or(p.subjects.text(), p.settings.Tiers.Source),
-		Store: insight.Store{Type: p.settings.Store.Type},
+		Store: glance.Store{Type: p.settings.Store.Type},
 	}
 	p.operators.sampler.Fill(&s)
 	s.Latency.Deadline = p.settings.Store.Timeout.Seconds()
 	p.store.fill(&s)
 	a := p.generations.page()
-	s.Config = insight.Config{
+	s.Config = glance.Config{
 		Generation: a.Generation, Loaded: a.Loaded, Files: a.Files, Rules: len(a.Rules), Refused: a.Refused, Notes: a.Notes,
 	}
 	if t := p.decider.Rules().Tiers(); t != nil && p.settings.Tiers.Source == settings.TiersFile {
@@ -46,11 +46,11 @@ const (
 )
 
 // problems returns what an operator should look at, the worst first. Its help is the path of a section on the admin port.
-func (p *process) problems(s *insight.State) []insight.Problem {
-	all := []insight.Problem{}
+func (p *process) problems(s *glance.State) []glance.Problem {
+	all := []glance.Problem{}
 	add := func(is bool, level, help, format string, args ...any) {
 		if is {
-			all = append(all, insight.Problem{Level: level, Text: fmt.Sprintf(format, args...), Help: docs.Path + help})
+			all = append(all, glance.Problem{Level: level, Text: fmt.Sprintf(format, args...), Help: docs.Path + help})
 		}
 	}
 	unavailable := p.probes.storeUnavailable()

@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/daemon/snapshot"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/internal/operate/sharedlist"
@@ -90,7 +91,7 @@ func (s store) document(of *settings.Store, name string) sharedlist.Document {
 }
 
 // fill writes what a glance at the store shows into a state.
-func (s store) fill(state *insight.State) {
+func (s store) fill(state *glance.State) {
 	if s.redis == nil {
 		m := s.memory.Stats()
 		state.Store.Logs, state.Store.Bytes = m.Logs, m.Bytes
@@ -98,7 +99,7 @@ func (s store) fill(state *insight.State) {
 	}
 	state.Store.Servers, state.Store.Instances = s.redis.states().all(), s.redis.scopes[0].Store.Instances()
 	l := s.redis.Front.Stats()
-	state.Leases = insight.Leases{Made: l.Leases, Admitted: l.LeasedHits, Returned: l.ReturnedHits}
+	state.Leases = glance.Leases{Made: l.Leases, Admitted: l.LeasedHits, Returned: l.ReturnedHits}
 }
 
 // storeFailed returns a function that logs errors of single requests with what the operator can do.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/stack"
 )
@@ -90,7 +91,7 @@ descriptors:
 			if err := json.Unmarshal([]byte(stack.Page(t, s.RLS.Admin()+"/v1/state")), &state); err != nil {
 				t.Fatal(err)
 			}
-			leased += state.Leases.Admitted
+			leased += glance.Leases.Admitted
 			degraded += stack.Number(t, s.RLS, `slidegate_degraded_answers_total{choice="local"}`)
 		}
 		if n := int(admitted.Load()); n > limit+degraded {

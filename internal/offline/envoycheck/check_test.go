@@ -8,7 +8,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
 	"github.com/slidegate/slidegate/internal/operate/admin"
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
@@ -191,7 +191,7 @@ func TestDescribedRules(t *testing.T) {
 		}
 	}
 	s := Service{Rules: rulesFrom([]admin.Rule{perAddress})}
-	s.add(&insight.State{Latency: insight.Latency{Deadline: 0.015}, Config: insight.Config{Notes: []string{"rules.shadow_mode: every rule only observes"}}})
+	s.add(&glance.State{Latency: glance.Latency{Deadline: 0.015}, Config: glance.Config{Notes: []string{"rules.shadow_mode: every rule only observes"}}})
 	if r := s.Rules[0]; r.Limits || r.Observed == "" || s.StoreTimeout.Milliseconds() != 15 {
 		t.Errorf("in shadow mode: got %+v", s)
 	}

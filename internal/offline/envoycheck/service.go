@@ -14,7 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/client"
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -69,7 +69,7 @@ func (s *Service) Ask(ctx context.Context, ask *client.Client) error {
 }
 
 // add adds what a running service says of itself.
-func (s *Service) add(state *insight.State) {
+func (s *Service) add(state *glance.State) {
 	s.StoreTimeout = time.Duration(state.Latency.Deadline * float64(time.Second))
 	if slices.ContainsFunc(state.Config.Notes, func(note string) bool { return strings.HasPrefix(note, "rules.shadow_mode:") }) {
 		for i := range s.Rules {

@@ -83,8 +83,8 @@ func ParseCondition(text string) (c Condition, err error) {
 	return c, nil
 }
 
-// FiguresHelp returns a line for each figure of a [Condition].
-func FiguresHelp() string {
+// figuresHelp returns a line for each figure of a [Condition].
+func figuresHelp() string {
 	var b strings.Builder
 	for _, f := range figures {
 		fmt.Fprintf(&b, "  %-16s  %s", f.name, f.means)
@@ -155,4 +155,20 @@ func (c Condition) value(r *Report) (value, of uint64) {
 		}
 	}
 	return value, of
+}
+
+// Help returns what the help of rls replay says of its flags.
+func Help() string {
+	return `Descriptors: --envoy takes a bootstrap, files of routes, or the answer of /config_dump. For other proxies, --map takes a list of descriptors, as in docs/examples/replay-nginx.yaml. A route needs what its match reads: the path, the host, headers, or its name (%ROUTE_NAME%). The report ends with the log operators that are missing, and what rls assumed instead.
+
+Formats: rls recognises these in each file, and the formats in the file of --envoy:
+  json   the names that the files in envoy/ give what a request sends, and the default logs of Envoy Gateway and Istio
+  envoy  the default text format of Envoy
+  nginx  combined and common of nginx and Apache, also with $request_time or "$http_x_forwarded_for" at the end, and the default of ingress-nginx
+  caddy  the JSON of Caddy
+For any other text, --format takes the format as Envoy or nginx write it: '$remote_addr [$time_local] "$request" $status'. rls removes what kubectl logs, Docker, containerd, syslog, journald, Fluent Bit, Vector, Loki and Google Cloud put before or around a line. A line that one of them has split is unreadable.
+
+Conditions of --fail-if: a figure, one of > >= < <=, and a number. With % the number is a percentage of the requests, of the callers or of the lines. rule:NAME. before a figure takes one rule. The figures unreadable, no_address and span alone mean more than zero.
+` + figuresHelp() + `
+Exit code 3: the report is of a part of the requests, because the command was interrupted, a log could not be read to its end, or the memory of store.memory.max_bytes was full.`
 }

@@ -577,7 +577,7 @@ func TestCondition(t *testing.T) {
 			t.Errorf("%s: got %v with %s", text, got, figure)
 		}
 	}
-	for line := range strings.Lines(FiguresHelp()) {
+	for line := range strings.Lines(figuresHelp()) {
 		name := strings.Fields(line)[0]
 		if _, err := ParseCondition(name + ">0"); err != nil {
 			t.Errorf("the help has %s: %v", name, err)

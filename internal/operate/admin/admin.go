@@ -13,6 +13,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/migrate/compat/pages"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/peers"
@@ -31,7 +32,7 @@ type Pages struct {
 	// History answers what was counted in the last 30 days.
 	History func(context.Context, history.Query) (*history.History, error)
 	// State returns the state of the process.
-	State func() insight.State
+	State func() glance.State
 	// Peers are the other instances. Nil: this one knows none.
 	Peers *peers.Peers
 	// Explain says what the active rules say to a request, and charges nothing. A mistake in the

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
@@ -74,10 +75,10 @@ func (a *api) forPeers() http.Handler {
 
 // answerAll answers with what this instance has, or with that of all instances, merged, if the query
 // wants it.
-func answerAll[T any](a *api, w http.ResponseWriter, r *http.Request, query url.Values, here T, merge func([]insight.Answer[T]) T) {
+func answerAll[T any](a *api, w http.ResponseWriter, r *http.Request, query url.Values, here T, sum func([]merge.Answer[T]) T) {
 	if query.Has("instances") {
 		query.Del("instances")
-		here = peers.Ask(r.Context(), a.Peers, r.URL.Path+"?"+query.Encode(), here, merge)
+		here = peers.Ask(r.Context(), a.Peers, r.URL.Path+"?"+query.Encode(), here, sum)
 	}
 	answer(w, here)
 }
@@ -291,7 +292,7 @@ func (a *api) resets(w http.ResponseWriter, r *http.Request, query url.Values) {
 	for i := range all {
 		all[i].Removed = list(all[i].Removed)
 	}
-	answerAll(a, w, r, query, insight.Resets{Resets: all}, insight.MergeResets)
+	answerAll(a, w, r, query, insight.Resets{Resets: all}, merge.Resets)
 }
 
 // The values of parameters that have few.
@@ -335,13 +336,13 @@ func (a *api) top(w http.ResponseWriter, r *http.Request, query url.Values) {
 		q.Limit = maxTop // a sum needs more of each list than it shows, or is too large
 		query.Set("limit", strconv.Itoa(maxTop))
 	}
-	answerAll(a, w, r, query, a.Insight.Top(q), func(all []insight.Answer[insight.Top]) insight.Top {
-		return insight.SumTops(all, maxTop, limit)
+	answerAll(a, w, r, query, a.Insight.Top(q), func(all []merge.Answer[insight.Top]) insight.Top {
+		return merge.Tops(all, maxTop, limit)
 	})
 }
 
 func (a *api) state(w http.ResponseWriter, r *http.Request, query url.Values) {
-	answerAll(a, w, r, query, a.State(), insight.MergeStates)
+	answerAll(a, w, r, query, a.State(), merge.States)
 }
 
 // An ExplainRequest is the request that [Pages.Explain] explains.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 )
 
 // maxDenials bounds one answer.
@@ -53,8 +54,8 @@ func (a *api) denials(w http.ResponseWriter, r *http.Request, query url.Values) 
 		refuse(w, http.StatusBadRequest, "%s", err)
 		return
 	}
-	answerAll(a, w, r, query, a.Insight.Denials(f), func(all []insight.Answer[insight.Denials]) insight.Denials {
-		return insight.MergeDenials(all, f.Limit)
+	answerAll(a, w, r, query, a.Insight.Denials(f), func(all []merge.Answer[insight.Denials]) insight.Denials {
+		return merge.Denials(all, f.Limit)
 	})
 }
 

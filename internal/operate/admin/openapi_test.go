@@ -22,6 +22,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/sharedlist"
@@ -46,7 +47,7 @@ var documented = map[string]struct{ body, answer any }{
 	"GET /v1/denials":        {answer: insight.Denials{}},
 	"GET /v1/top":            {answer: insight.Top{}},
 	"GET /v1/rules":          {answer: Rules{}},
-	"GET /v1/state":          {answer: insight.State{}},
+	"GET /v1/state":          {answer: glance.State{}},
 	"POST /v1/explain":       {body: ExplainRequest{}, answer: Explained{}},
 	"POST /v1/reload":        {answer: Reloaded{}},
 	"GET /v1/tiers/lookup":   {answer: TierLookup{}},
@@ -151,8 +152,8 @@ func allPages(t testing.TB) Pages {
 	t.Cleanup(func() { _ = in.Close() })
 	return Pages{
 		Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: testAccess(true), Insight: in, History: noHistory,
-		State: func() insight.State {
-			return insight.State{Problems: []insight.Problem{}, Rates: insight.Rates{Decisions: []float64{}, Denials: []float64{}, Degraded: []float64{}, Rules: []insight.RuleRate{}}, Config: insight.Config{Files: []string{}}}
+		State: func() glance.State {
+			return glance.State{Problems: []glance.Problem{}, Rates: glance.Rates{Decisions: []float64{}, Denials: []float64{}, Degraded: []float64{}, Rules: []glance.RuleRate{}}, Config: glance.Config{Files: []string{}}}
 		},
 		Explain: fakeExplain, Reload: fakeReload,
 	}

@@ -10,17 +10,18 @@ import (
 	"sync"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
 // AskAll asks all instances at once. The answers are in their order.
-func AskAll[T any](ctx context.Context, c *Client, ask func(context.Context, Instance) (*T, error)) []insight.Answer[T] {
-	all := make([]insight.Answer[T], len(c.Instances))
+func AskAll[T any](ctx context.Context, c *Client, ask func(context.Context, Instance) (*T, error)) []merge.Answer[T] {
+	all := make([]merge.Answer[T], len(c.Instances))
 	var wait sync.WaitGroup
 	for i, to := range c.Instances {
 		wait.Go(func() {
 			value, err := ask(ctx, to)
-			all[i] = insight.Answer[T]{From: to.Name, Value: value, Err: err}
+			all[i] = merge.Answer[T]{From: to.Name, Value: value, Err: err}
 		})
 	}
 	wait.Wait()
@@ -34,7 +35,7 @@ func (p Partial) Unwrap() error { return p.error }
 
 // Failed returns nil if all instances answered, a [Partial] if some did, and another error if none
 // did.
-func Failed[T any](all []insight.Answer[T]) error { return Missing(insight.InstancesOf(all)) }
+func Failed[T any](all []merge.Answer[T]) error { return Missing(merge.Of(all)) }
 
 // Missing is [Failed] for the instances that an answer is from.
 func Missing(of insight.Instances) error {
@@ -56,9 +57,9 @@ func Missing(of insight.Instances) error {
 
 // Incomplete is [Failed] for answers that have a problem of their own: if all instances answered, it
 // returns a [Partial] with the first problem.
-func Incomplete[T any](all []insight.Answer[T], problem func(*T) string) error {
+func Incomplete[T any](all []merge.Answer[T], problem func(*T) string) error {
 	err := Failed(all)
-	for _, a := range insight.Answered(all) {
+	for _, a := range merge.Answered(all) {
 		if text := problem(a.Value); text != "" && err == nil {
 			err = Partial{fmt.Errorf("%s: %s", a.From, safetext.Text(text))}
 		}
@@ -67,7 +68,7 @@ func Incomplete[T any](all []insight.Answer[T], problem func(*T) string) error {
 }
 
 // Document returns the JSON of the answers of several instances.
-func Document[T any](all []insight.Answer[T]) any {
+func Document[T any](all []merge.Answer[T]) any {
 	type part struct {
 		Admin  string `json:"admin"`
 		Answer *T     `json:"answer,omitempty"`
@@ -91,9 +92,9 @@ const SourceRedis = "redis"
 
 // shared keeps one answer of the instances that share a store, and the answers of all that count in
 // their own memory.
-func shared(all []insight.Answer[insight.Usage]) []insight.Answer[insight.Usage] {
+func shared(all []merge.Answer[insight.Usage]) []merge.Answer[insight.Usage] {
 	seen := false
-	return slices.DeleteFunc(all, func(a insight.Answer[insight.Usage]) bool {
+	return slices.DeleteFunc(all, func(a merge.Answer[insight.Usage]) bool {
 		if a.Err != nil || a.Value.Source != SourceRedis {
 			return false
 		}
@@ -126,8 +127,8 @@ func (c *Client) Logs(ctx context.Context, rules []string) (instances [][]insigh
 }
 
 // Merge returns the denials of all instances, the oldest first.
-func Merge(all []insight.Answer[insight.Denials]) []insight.Denial {
-	list := insight.MergeDenials(all, math.MaxInt).Denials
+func Merge(all []merge.Answer[insight.Denials]) []insight.Denial {
+	list := merge.Denials(all, math.MaxInt).Denials
 	slices.Reverse(list)
 	return list
 }

@@ -14,7 +14,9 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 )
 
 func get[T any](ctx context.Context, c *Client, to Instance, path string, values url.Values) (*T, error) {
@@ -36,12 +38,12 @@ func Values(of map[string]string) url.Values {
 // Denials asks for the last denials, at most limit of those that a filter chooses. whole has the
 // answer of each instance of c, and each that of every instance of the service: if c has one instance,
 // it answers for those that it knows.
-func (c *Client) Denials(ctx context.Context, filter url.Values, limit int) (whole, each []insight.Answer[insight.Denials]) {
+func (c *Client) Denials(ctx context.Context, filter url.Values, limit int) (whole, each []merge.Answer[insight.Denials]) {
 	values := maps.Clone(filter)
 	values.Set("limit", strconv.Itoa(limit))
 	whole = getAll[insight.Denials](ctx, c, "/v1/denials", values)
 	if len(whole) == 1 && whole[0].Err == nil && len(whole[0].Value.Instances) > 0 {
-		return whole, whole[0].Value.Split()
+		return whole, merge.Split(whole[0].Value)
 	}
 	return whole, whole
 }
@@ -52,12 +54,12 @@ func (c *Client) Rules(ctx context.Context, to Instance) (*admin.Rules, error) {
 }
 
 // State returns the state of an instance.
-func (c *Client) State(ctx context.Context, to Instance) (*insight.State, error) {
-	return get[insight.State](ctx, c, to, "/v1/state", nil)
+func (c *Client) State(ctx context.Context, to Instance) (*glance.State, error) {
+	return get[glance.State](ctx, c, to, "/v1/state", nil)
 }
 
 // Top asks for a ranking, as [Client.Denials] does.
-func (c *Client) Top(ctx context.Context, values url.Values) []insight.Answer[insight.Top] {
+func (c *Client) Top(ctx context.Context, values url.Values) []merge.Answer[insight.Top] {
 	return getAll[insight.Top](ctx, c, "/v1/top", values)
 }
 
@@ -75,7 +77,7 @@ func (c *Client) Alone(ctx context.Context, of insight.Instances) string {
 }
 
 // getAll asks all instances. If there is one, it answers for those that it knows.
-func getAll[T any](ctx context.Context, c *Client, path string, values url.Values) []insight.Answer[T] {
+func getAll[T any](ctx context.Context, c *Client, path string, values url.Values) []merge.Answer[T] {
 	if len(c.Instances) == 1 {
 		values.Set("instances", "all")
 	}
@@ -100,15 +102,15 @@ func (c *Client) Reload(ctx context.Context, to Instance) (*admin.Reloaded, erro
 
 // Reset makes each instance reset what a request names, one after another: of instances that share a
 // store, the first one removes the logs.
-func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) ([]insight.Answer[insight.Reset], error) {
+func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) ([]merge.Answer[insight.Reset], error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]insight.Answer[insight.Reset], len(c.Instances))
+	all := make([]merge.Answer[insight.Reset], len(c.Instances))
 	for i, to := range c.Instances {
 		out := new(insight.Reset)
-		all[i] = insight.Answer[insight.Reset]{From: to.Name, Value: out, Err: c.call(ctx, to, http.MethodPost, "/v1/reset", body, out)}
+		all[i] = merge.Answer[insight.Reset]{From: to.Name, Value: out, Err: c.call(ctx, to, http.MethodPost, "/v1/reset", body, out)}
 	}
 	return all, nil
 }
@@ -141,7 +143,7 @@ const (
 )
 
 // Usage returns what a caller has used in each instance. Instances that share a store have one answer.
-func (c *Client) Usage(ctx context.Context, q insight.Query) []insight.Answer[insight.Usage] {
+func (c *Client) Usage(ctx context.Context, q insight.Query) []merge.Answer[insight.Usage] {
 	return shared(AskAll(ctx, c, func(ctx context.Context, to Instance) (*insight.Usage, error) { return c.usage(ctx, to, q) }))
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 )
 
 // maxFollowed bounds the new denials of an instance at a time.
@@ -18,7 +19,7 @@ const maxFollowed = 1000
 // Follow shows the denials in all, and every interval those that are new, until ctx ends or an
 // instance refuses. report gets what an operator should know about an instance. An error of show
 // ends it.
-func (c *Client) Follow(ctx context.Context, filter url.Values, all []insight.Answer[insight.Denials], interval time.Duration, show func(*insight.Denial) error, report func(from, text string)) error {
+func (c *Client) Follow(ctx context.Context, filter url.Values, all []merge.Answer[insight.Denials], interval time.Duration, show func(*insight.Denial) error, report func(from, text string)) error {
 	last, silent := make(map[string]uint64), make(map[string]bool)
 	for {
 		for i := range all {

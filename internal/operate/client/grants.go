@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 )
 
 // Grants returns the grants that an instance knows.
@@ -21,7 +22,7 @@ func (c *Client) Grants(ctx context.Context, to Instance) (*admin.Grants, error)
 
 // Grant makes a grant in each instance, one after another: those that share a store answer with the
 // grant of the first one.
-func (c *Client) Grant(ctx context.Context, request insight.GrantRequest) ([]insight.Answer[grant.Grant], error) {
+func (c *Client) Grant(ctx context.Context, request insight.GrantRequest) ([]merge.Answer[grant.Grant], error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
@@ -31,12 +32,12 @@ func (c *Client) Grant(ctx context.Context, request insight.GrantRequest) ([]ins
 
 // Revoke ends a grant. Instances that do not have it any more, because another one shares their store,
 // are left out if one had it.
-func (c *Client) Revoke(ctx context.Context, id string) []insight.Answer[grant.Grant] {
+func (c *Client) Revoke(ctx context.Context, id string) []merge.Answer[grant.Grant] {
 	all := c.eachGrant(ctx, http.MethodDelete, "/v1/grants/"+url.PathEscape(id), nil)
-	if len(insight.Answered(all)) == 0 {
+	if len(merge.Answered(all)) == 0 {
 		return all
 	}
-	var had []insight.Answer[grant.Grant]
+	var had []merge.Answer[grant.Grant]
 	for _, a := range all {
 		if refusal := new(Refusal); !errors.As(a.Err, &refusal) || refusal.Status != http.StatusNotFound {
 			had = append(had, a)
@@ -45,11 +46,11 @@ func (c *Client) Revoke(ctx context.Context, id string) []insight.Answer[grant.G
 	return had
 }
 
-func (c *Client) eachGrant(ctx context.Context, method, path string, body []byte) []insight.Answer[grant.Grant] {
-	all := make([]insight.Answer[grant.Grant], len(c.Instances))
+func (c *Client) eachGrant(ctx context.Context, method, path string, body []byte) []merge.Answer[grant.Grant] {
+	all := make([]merge.Answer[grant.Grant], len(c.Instances))
 	for i, to := range c.Instances {
 		out := new(grant.Grant)
-		all[i] = insight.Answer[grant.Grant]{From: to.Name, Value: out, Err: c.call(ctx, to, method, path, body, out)}
+		all[i] = merge.Answer[grant.Grant]{From: to.Name, Value: out, Err: c.call(ctx, to, method, path, body, out)}
 	}
 	return all
 }

@@ -1,10 +1,13 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -12,6 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/edge/ratelimit"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // Local returns the address and the credentials for calling a service from its own machine: the first
@@ -69,4 +74,42 @@ func Dial(address settings.Address, secure credentials.TransportCredentials) (*g
 func NothingListens(err error) bool {
 	text := status.Convert(err).Message()
 	return err != nil && (strings.HasSuffix(text, syscall.ECONNREFUSED.Error()+`"`) || strings.HasSuffix(text, syscall.ENOENT.Error()+`"`))
+}
+
+// A Trial is a request that is sent as Envoy sends it.
+type Trial struct {
+	Domain  string
+	Sent    []descriptors.Descriptor
+	Hits    uint32
+	Timeout time.Duration // of each answer
+}
+
+// shownReplies is how many of the answers [Trial.Run] returns: the last ones.
+const shownReplies = 3
+
+// Run sends the request once, or with untilDenied up to so many times, until it is denied. It returns
+// the text of the last answers. No denial is an error then.
+func (t *Trial) Run(conn *grpc.ClientConn, untilDenied int, text func(*ratelimit.Reply) string) (lines []string, err error) {
+	for i := range max(untilDenied, 1) {
+		ctx, cancel := context.WithTimeout(context.Background(), t.Timeout)
+		r, err := ratelimit.Ask(ctx, conn, t.Domain, t.Sent, t.Hits)
+		cancel()
+		if err != nil {
+			return lines, err
+		}
+		line := text(&r)
+		if untilDenied > 0 {
+			line = fmt.Sprintf("%d: %s", i+1, line)
+		}
+		if len(lines) == shownReplies {
+			lines = lines[1:]
+		}
+		if lines = append(lines, line); r.Denied {
+			return lines, nil
+		}
+	}
+	if untilDenied > 0 {
+		err = fmt.Errorf("denied none of %d requests", untilDenied)
+	}
+	return lines, err
 }

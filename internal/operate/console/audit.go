@@ -7,11 +7,12 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
 func (c *Console) audit(w http.ResponseWriter, r *http.Request) {
-	all := peers.Ask(r.Context(), c.opts.Peers, "/v1/resets", insight.Resets{Resets: c.opts.Insight.Audit()}, insight.MergeResets)
+	all := peers.Ask(r.Context(), c.opts.Peers, "/v1/resets", insight.Resets{Resets: c.opts.Insight.Audit()}, merge.Resets)
 	c.show(w, r, http.StatusOK, view{Page: "audit", Nav: "audit", Title: "Audit", Refresh: 5, Instances: all.Instances, Data: auditPage{all.Resets}})
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/peers"
@@ -51,7 +52,7 @@ type Options struct {
 	// History answers what was counted in the last 30 days. Nil: pages have no charts of it.
 	History func(context.Context, history.Query) (*history.History, error)
 	// State returns what a glance at the process shows.
-	State func() insight.State
+	State func() glance.State
 	// Peers are the other instances. Nil: the pages show this one alone.
 	Peers *peers.Peers
 	// Active returns the active rules. It is called several times a page.
@@ -225,7 +226,7 @@ type view struct {
 	Refresh int
 	Now     time.Time
 	// State is what a glance at the process shows. Nil: show asks for it.
-	State  *insight.State
+	State  *glance.State
 	Caller admin.Caller
 	// Worst is the level of the worst problem: error, warning or empty.
 	Worst string
@@ -250,7 +251,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, code int, v view)
 	v.Now, v.Caller = c.opts.Now(), c.opts.Access.Caller(r)
 	switch {
 	case !v.Caller.Read:
-		v.State = new(insight.State) // the login shows nothing of the process
+		v.State = new(glance.State) // the login shows nothing of the process
 	case v.State == nil:
 		s := c.opts.State()
 		v.State = &s

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
@@ -129,8 +130,8 @@ func (c *Console) ofAll(ctx context.Context, f insight.Filter, since string) ins
 		f.Since = c.opts.Now().Add(-spans[since])
 	}
 	path := address("/v1/denials", "rule", f.Rule, "subject", f.Subject, "route", f.Route, "address", f.Address, "request", f.Request, "shadow", f.Shadow, "since", since, "limit", strconv.Itoa(min(f.Limit, askedOfEach)))
-	return peers.Ask(ctx, c.opts.Peers, path, c.opts.Insight.Denials(f), func(all []insight.Answer[insight.Denials]) insight.Denials {
-		return insight.MergeDenials(all, f.Limit)
+	return peers.Ask(ctx, c.opts.Peers, path, c.opts.Insight.Denials(f), func(all []merge.Answer[insight.Denials]) insight.Denials {
+		return merge.Denials(all, f.Limit)
 	})
 }
 

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
@@ -18,7 +20,7 @@ type overview struct {
 	Decisions, Denials, Degraded float64
 	// Slow is the fraction of the deadline that calls take (p99), from 0 to 1.
 	Slow  float64
-	Rules []insight.RuleRate
+	Rules []glance.RuleRate
 	// Down is the number of servers of the store that are not asked.
 	Down int
 	Span float64
@@ -43,8 +45,8 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 }
 
 // stateOfAll returns the state of all instances.
-func (c *Console) stateOfAll(ctx context.Context) insight.State {
-	return peers.Ask(ctx, c.opts.Peers, "/v1/state", c.opts.State(), insight.MergeStates)
+func (c *Console) stateOfAll(ctx context.Context) glance.State {
+	return peers.Ask(ctx, c.opts.Peers, "/v1/state", c.opts.State(), merge.States)
 }
 
 // find redirects to the page of the subject that was typed into the search box.

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/history"
-	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
 // rulesPerPage bounds the rules of one page.
@@ -43,7 +43,7 @@ type ruleLine struct {
 	// Depth is the number of rules before this one whose path is the beginning of its path, up to
 	// 4.
 	Depth int
-	Rate  *insight.RuleRate
+	Rate  *glance.RuleRate
 }
 
 func (p rulePage) address(from int) string {
@@ -104,8 +104,8 @@ func (p *rulePage) has(text string) bool {
 }
 
 // fill finds the rules of the page that begins with the rule from.
-func (p *rulePage) fill(rates []insight.RuleRate, from int) {
-	byName := make(map[[2]string]*insight.RuleRate, len(rates))
+func (p *rulePage) fill(rates []glance.RuleRate, from int) {
+	byName := make(map[[2]string]*glance.RuleRate, len(rates))
 	for i := range rates {
 		byName[[2]string{rates[i].Domain, rates[i].Rule}] = &rates[i]
 	}
@@ -150,7 +150,7 @@ func begins(path, with []string) bool {
 	return len(path) > len(with) && slices.Equal(path[:len(with)], with)
 }
 
-func (p *rulePage) chosen(rate *insight.RuleRate) bool {
+func (p *rulePage) chosen(rate *glance.RuleRate) bool {
 	switch p.Only {
 	case "denials":
 		return rate != nil && slices.ContainsFunc(rate.Denials, func(v float64) bool { return v > 0 })

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
@@ -34,8 +35,8 @@ func (c *Console) top(w http.ResponseWriter, r *http.Request) {
 		q.Limit = topAsked
 	}
 	path := address("/v1/top", "by", q.By, "order", q.Order, "minutes", strconv.Itoa(q.Minutes), "limit", strconv.Itoa(q.Limit))
-	p := topPage{Top: peers.Ask(r.Context(), c.opts.Peers, path, c.opts.Insight.Top(q), func(all []insight.Answer[insight.Top]) insight.Top {
-		return insight.SumTops(all, q.Limit, topShown)
+	p := topPage{Top: peers.Ask(r.Context(), c.opts.Peers, path, c.opts.Insight.Top(q), func(all []merge.Answer[insight.Top]) insight.Top {
+		return merge.Tops(all, q.Limit, topShown)
 	})}
 	p.By, p.Order, p.Minutes = q.By, q.Order, q.Minutes
 	for _, e := range p.Entries {

@@ -90,8 +90,8 @@ type Denials struct {
 	Instances Instances `json:"instances,omitempty"`
 }
 
-// usualDenials is the length of a list of denials whose Filter has no Limit.
-const usualDenials = 100
+// UsualDenials is the length of a list of denials whose Filter has no Limit.
+const UsualDenials = 100
 
 // Denials returns the last denials that a filter chooses, the newest first.
 func (i *Insight) Denials(f Filter) Denials {
@@ -101,7 +101,7 @@ func (i *Insight) Denials(f Filter) Denials {
 	d := Denials{
 		Denials: []Denial{}, Seen: seen, Recorded: r.recorded.Load(), Sampled: i.recorder.denials.part(seen), Kept: len(r.denials), Instance: i.opts.Instance,
 	}
-	limit := cmp.Or(max(f.Limit, 0), usualDenials)
+	limit := cmp.Or(max(f.Limit, 0), UsualDenials)
 	f = f.compile()
 	newest := r.newest.Load()
 	for n := range min(uint64(len(r.denials)), newest) {

@@ -313,7 +313,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			c.add(36 * time.Second) // an hour in all, so that every bucket is in use
 		}
 	}
-	for n := range keptResets + 5 {
+	for n := range KeptResets + 5 {
 		text := func(k int) string { return strings.Repeat(longest(n+k), 80) }
 		one := Reset{By: text(0)[:maxBy], Query: Query{Subject: text(1), Descriptor: text(2), Rule: text(3)}, Reason: text(4)[:maxReason], Problem: text(5)}
 		for k := range maxRemoved {

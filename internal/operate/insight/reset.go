@@ -34,10 +34,10 @@ const (
 	resetTime, listTime = 30 * time.Second, 20 * time.Second
 	// maxRemoved is the length of [Reset.Removed]. Of a reset that is kept, it is keptRemoved.
 	maxRemoved, keptRemoved = 100, 20
-	// keptResets is the number of resets that are kept. keptText bounds each of their texts in
+	// KeptResets is the number of resets that are kept. keptText bounds each of their texts in
 	// bytes, but that of the reason, of a problem, and of the query, whose ids have at most
 	// tier.MaxText.
-	keptResets, keptText, keptProblem = 200, maxText, 1000
+	KeptResets, keptText, keptProblem = 200, maxText, 1000
 )
 
 // Resets are the last resets of one process or of several, the newest first.
@@ -219,9 +219,9 @@ func (i *Insight) keep(r *Reset) {
 	defer i.resets.mu.Unlock()
 	i.resets.count++
 	r.ID, kept.ID = i.resets.count, i.resets.count
-	if len(i.resets.last) == keptResets {
+	if len(i.resets.last) == KeptResets {
 		copy(i.resets.last, i.resets.last[1:])
-		i.resets.last = i.resets.last[:keptResets-1]
+		i.resets.last = i.resets.last[:KeptResets-1]
 	}
 	i.resets.last = append(i.resets.last, kept)
 }

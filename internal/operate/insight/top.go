@@ -74,8 +74,8 @@ type TopEntry struct {
 // shortKey returns the name of an unknown API key in lists.
 func shortKey(digest string) string { return "key " + tier.ShortDigest(digest) }
 
-// usualTop is the length of a list whose TopQuery has no Limit.
-const usualTop = 20
+// UsualTop is the length of a list whose TopQuery has no Limit.
+const UsualTop = 20
 
 // The choices of a [TopQuery]: of By, Order and Minutes. The first of a list is the usual one.
 var (
@@ -98,7 +98,7 @@ var spans = [...]struct {
 // Top returns who is denied most or is nearest to its limits. An unknown By or Order has no
 // entries.
 func (i *Insight) Top(q TopQuery) Top {
-	q.By, q.Order, q.Limit = cmp.Or(q.By, TopBys[0]), cmp.Or(q.Order, TopOrders[0]), cmp.Or(max(q.Limit, 0), usualTop)
+	q.By, q.Order, q.Limit = cmp.Or(q.By, TopBys[0]), cmp.Or(q.Order, TopOrders[0]), cmp.Or(max(q.Limit, 0), UsualTop)
 	at := len(spans) - 1
 	if k := slices.Index(TopMinutes[:], q.Minutes); k >= 0 {
 		at = k

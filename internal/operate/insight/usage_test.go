@@ -572,12 +572,12 @@ func TestResetInPart(t *testing.T) {
 
 func TestAuditIsBounded(t *testing.T) {
 	a := newCounted(t, nil)
-	for n := range keptResets + 5 {
+	for n := range KeptResets + 5 {
 		if _, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Reason: fmt.Sprint(n)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := a.Audit(); len(got) != keptResets || got[0].Reason != fmt.Sprint(keptResets+4) || got[0].ID != keptResets+5 {
+	if got := a.Audit(); len(got) != KeptResets || got[0].Reason != fmt.Sprint(KeptResets+4) || got[0].ID != KeptResets+5 {
 		t.Errorf("%d resets are kept, the newest %+v", len(got), got[0])
 	}
 }

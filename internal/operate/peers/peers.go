@@ -21,7 +21,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 	"github.com/slidegate/slidegate/internal/text/words"
 )
 
@@ -104,18 +104,18 @@ func (p *Peers) aead(direction string, salt []byte) cipher.AEAD {
 	return a
 }
 
-// Ask asks all instances for a path of the API with its query, and merges what they answer with here,
+// Ask asks all instances for a path of the API with its query, and gives what they answer to sum, after here,
 // the answer of this instance, which comes first. It takes [Timeout] at most. Without p it returns
 // here.
-func Ask[T any](ctx context.Context, p *Peers, path string, here T, merge func([]insight.Answer[T]) T) T {
+func Ask[T any](ctx context.Context, p *Peers, path string, here T, sum func([]merge.Answer[T]) T) T {
 	if p == nil {
 		return here
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	addresses, silent, more := p.others()
-	all := make([]insight.Answer[T], 1+len(addresses))
-	all[0] = insight.Answer[T]{From: p.name(), Value: &here}
+	all := make([]merge.Answer[T], 1+len(addresses))
+	all[0] = merge.Answer[T]{From: p.name(), Value: &here}
 	var wait sync.WaitGroup
 	for i, to := range addresses {
 		wait.Go(func() {
@@ -124,19 +124,19 @@ func Ask[T any](ctx context.Context, p *Peers, path string, here T, merge func([
 			if err == nil && json.Unmarshal(body, value) != nil {
 				err = errors.New("it has another version of rls")
 			}
-			all[i+1] = insight.Answer[T]{From: to.String(), Value: value, Err: err}
+			all[i+1] = merge.Answer[T]{From: to.String(), Value: value, Err: err}
 		})
 	}
 	wait.Wait()
 	if silent > 0 {
-		all = append(all, insight.Answer[T]{From: words.Counted(uint64(silent), "instance") + " without an address", Count: silent,
+		all = append(all, merge.Answer[T]{From: words.Counted(uint64(silent), "instance") + " without an address", Count: silent,
 			Err: errors.New("set admin.peers_key_file there, and let admin.address be reachable from other machines")})
 	}
 	if more > 0 {
-		all = append(all, insight.Answer[T]{From: words.Counted(uint64(more), "further instance"), Count: more,
+		all = append(all, merge.Answer[T]{From: words.Counted(uint64(more), "further instance"), Count: more,
 			Err: fmt.Errorf("an instance asks %d others at most", maxAsked)})
 	}
-	return merge(all)
+	return sum(all)
 }
 
 // name returns the name of this instance.

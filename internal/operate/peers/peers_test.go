@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/merge"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"
@@ -63,8 +64,8 @@ func denial(rule string) insight.Denials {
 // that did not answer.
 func (n *node) all(t *testing.T) (rules []string, missing map[string]string) {
 	t.Helper()
-	got := Ask(t.Context(), n.Peers, "/v1/denials?rule=secret-rule", denial(n.o.Name), func(all []insight.Answer[insight.Denials]) insight.Denials {
-		return insight.MergeDenials(all, 0)
+	got := Ask(t.Context(), n.Peers, "/v1/denials?rule=secret-rule", denial(n.o.Name), func(all []merge.Answer[insight.Denials]) insight.Denials {
+		return merge.Denials(all, 0)
 	})
 	for _, d := range got.Denials {
 		rules = append(rules, d.Rule)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
@@ -38,7 +38,7 @@ type ruleName struct{ domain, rule string }
 
 // A ruleSeries is the last points of one rule.
 type ruleSeries struct {
-	insight.RuleRate
+	glance.RuleRate
 	score float64 // its decisions, the newer ones with more weight
 }
 
@@ -140,7 +140,7 @@ func (s *Sampler) keep(rates []ruleRate) {
 		}
 		series := s.rules[r.name]
 		if series == nil {
-			series = &ruleSeries{RuleRate: insight.RuleRate{Domain: r.name.domain, Rule: r.name.rule}}
+			series = &ruleSeries{RuleRate: glance.RuleRate{Domain: r.name.domain, Rule: r.name.rule}}
 		}
 		series.score, series.Near, series.Shadow = r.sorting, r.near, r.shadow
 		series.Decisions, series.Denials = point(series.Decisions, r.decisions), point(series.Denials, r.denials)
@@ -150,27 +150,27 @@ func (s *Sampler) keep(rates []ruleRate) {
 }
 
 // Fill writes the rates and the times of calls into a state.
-func (s *Sampler) Fill(state *insight.State) {
+func (s *Sampler) Fill(to *glance.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state.Rates = insight.Rates{
+	to.Rates = glance.Rates{
 		Interval: sampleInterval.Seconds(), Decisions: points(s.decisions), Denials: points(s.denials), Degraded: points(s.degraded),
-		Rules: make([]insight.RuleRate, 0, len(s.rules)),
+		Rules: make([]glance.RuleRate, 0, len(s.rules)),
 	}
 	for _, r := range s.rules {
 		one := r.RuleRate
 		one.Decisions, one.Denials = points(one.Decisions), points(one.Denials)
-		state.Rates.Rules = append(state.Rates.Rules, one)
+		to.Rates.Rules = append(to.Rates.Rules, one)
 	}
-	slices.SortFunc(state.Rates.Rules, func(a, b insight.RuleRate) int {
+	slices.SortFunc(to.Rates.Rules, func(a, b glance.RuleRate) int {
 		return cmp.Or(cmp.Compare(b.Decisions[len(b.Decisions)-1], a.Decisions[len(a.Decisions)-1]), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule))
 	})
 	if n := len(s.calls); n > 0 {
 		calls, store := s.calls[n-1].Since(s.calls[0]), s.store[n-1].Since(s.store[0])
-		state.Latency.P50, state.Latency.P99 = calls.Quantile(0.5), calls.Quantile(0.99)
-		state.Latency.StoreP50, state.Latency.StoreP99 = store.Quantile(0.5), store.Quantile(0.99)
+		to.Latency.P50, to.Latency.P99 = calls.Quantile(0.5), calls.Quantile(0.99)
+		to.Latency.StoreP50, to.Latency.StoreP99 = store.Quantile(0.5), store.Quantile(0.99)
 	}
-	state.Store.Degraded = uint64(s.totals.Degraded)
+	to.Store.Degraded = uint64(s.totals.Degraded)
 }
 
 // points returns a copy, which is no nil.

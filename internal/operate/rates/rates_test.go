@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
@@ -26,7 +26,7 @@ func TestSampler(t *testing.T) {
 		s.sample(now)
 		now, round = now.Add(sampleInterval), round+1
 	}
-	var state insight.State
+	var state glance.State
 	s.Fill(&state)
 	r := state.Rates
 	if len(r.Rules) != sampledRules || len(r.Decisions) != samplePoints || len(r.Rules[0].Decisions) != samplePoints {

@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/console"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -191,23 +192,23 @@ func (s *service) makeRules() admin.Active {
 	return a
 }
 
-func (s *service) state() insight.State {
+func (s *service) state() glance.State {
 	s.states.Add(1)
 	now := s.now()
 	a := s.active()
-	st := insight.State{
+	st := glance.State{
 		Instance: s.instance(), Version: s.odd(2, "0.19.0"), Started: s.start, At: now,
-		Config:  insight.Config{Generation: a.Generation, Loaded: a.Loaded, Files: a.Files, Rules: len(a.Rules), Subjects: 1284, Refused: a.Refused, Notes: a.Notes},
+		Config:  glance.Config{Generation: a.Generation, Loaded: a.Loaded, Files: a.Files, Rules: len(a.Rules), Subjects: 1284, Refused: a.Refused, Notes: a.Notes},
 		Tiers:   s.odd(3, "postgres, connected, 1,284 records cached"),
-		Store:   insight.Store{Type: "redis", Servers: []insight.Server{{Address: s.odd(4, "10.2.0.11:6379")}, {Address: s.odd(5, "10.2.0.12:6379")}, {Address: s.odd(8, "10.2.0.13:6379")}}},
-		Latency: insight.Latency{P50: 0.00042, P99: 0.0031, StoreP50: 0.00031, StoreP99: 0.0024, Deadline: 0.02},
-		Leases:  insight.Leases{Made: 48_211, Admitted: 1_204_870, Returned: 3_120},
-		Rates:   insight.Rates{Interval: 5},
+		Store:   glance.Store{Type: "redis", Servers: []glance.Server{{Address: s.odd(4, "10.2.0.11:6379")}, {Address: s.odd(5, "10.2.0.12:6379")}, {Address: s.odd(8, "10.2.0.13:6379")}}},
+		Latency: glance.Latency{P50: 0.00042, P99: 0.0031, StoreP50: 0.00031, StoreP99: 0.0024, Deadline: 0.02},
+		Leases:  glance.Leases{Made: 48_211, Admitted: 1_204_870, Returned: 3_120},
+		Rates:   glance.Rates{Interval: 5},
 	}
 	if s.kind == "empty" {
-		st.Store = insight.Store{Type: "memory"}
-		st.Tiers, st.Leases, st.Config.Subjects = "none", insight.Leases{}, 0
-		st.Latency = insight.Latency{Deadline: 0.02}
+		st.Store = glance.Store{Type: "memory"}
+		st.Tiers, st.Leases, st.Config.Subjects = "none", glance.Leases{}, 0
+		st.Latency = glance.Latency{Deadline: 0.02}
 		return st
 	}
 	const points = 60
@@ -219,7 +220,7 @@ func (s *service) state() insight.State {
 	for i, r := range a.Rules[:min(len(a.Rules), 50)] {
 		domain := r.Domain
 		mean := scale * 820 / float64(1+i*i)
-		rate := insight.RuleRate{Domain: domain, Rule: r.Name, Decisions: wave(points, mean, 0.3, i, now), Denials: make([]float64, points)}
+		rate := glance.RuleRate{Domain: domain, Rule: r.Name, Decisions: wave(points, mean, 0.3, i, now), Denials: make([]float64, points)}
 		if i == 0 || i == 1 || i == 5 {
 			rate.Denials = wave(points, mean*0.05, 0.9, i+3, now)
 			rate.Near = mean * 0.021
@@ -242,14 +243,14 @@ func (s *service) state() insight.State {
 		st.Store.Servers[2].Evicts = "allkeys-lru"
 		st.Store.Degraded = 31_877
 		st.Latency.P99 = 0.0192
-		st.Problems = []insight.Problem{
+		st.Problems = []glance.Problem{
 			{Level: "error", Text: "The store's server 10.2.0.12:6379 does not answer. Each instance decides its requests by its fallback quotas.", Help: docs.Path + "operate.md#redis-is-slow-or-unavailable"},
 			{Level: "error", Text: "A newer configuration was refused 14 min ago. The generation 51850eff4944 stays active.", Help: docs.Path + "operate.md#change-rules"},
 			{Level: "warning", Text: "The store's server 10.2.0.13:6379 evicts logs (allkeys-lru), so it may admit too much. Set maxmemory-policy to noeviction.", Help: docs.Path + "operate.md#set-up-redis"},
 		}
 	case "hostile":
 		for i, h := range Hostile {
-			st.Problems = append(st.Problems, insight.Problem{Level: []string{"error", "warning", h}[i%3], Text: h, Help: h})
+			st.Problems = append(st.Problems, glance.Problem{Level: []string{"error", "warning", h}[i%3], Text: h, Help: h})
 		}
 		st.Store.Servers[0].Reason, st.Store.Servers[1].Evicts, st.Store.Type = Hostile[1], Hostile[2], "redis"
 	}

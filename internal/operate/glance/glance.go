@@ -1,14 +1,19 @@
-package insight
+// Package glance has the types of what /v1/state answers: how one process is, or several are.
+package glance
 
-import "time"
+import (
+	"time"
 
-// State is what a glance at one process shows, or at several: see [MergeStates].
+	"github.com/slidegate/slidegate/internal/operate/insight"
+)
+
+// State is what a glance at one process shows, or at several: see package merge.
 type State struct {
-	Instance  string    `json:"instance"`
-	Instances Instances `json:"instances,omitempty"`
-	Version   string    `json:"version"`
-	Started   time.Time `json:"started"`
-	At        time.Time `json:"at"`
+	Instance  string            `json:"instance"`
+	Instances insight.Instances `json:"instances,omitempty"`
+	Version   string            `json:"version"`
+	Started   time.Time         `json:"started"`
+	At        time.Time         `json:"at"`
 	// Problems are what an operator should look at, the worst first.
 	Problems []Problem `json:"problems"`
 	Rates    Rates     `json:"rates"`
