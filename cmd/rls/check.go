@@ -90,7 +90,11 @@ func (k *checkCmd) Run(c *cli) error {
 // seen reads what Envoy shows.
 func (k *checkCmd) seen() (*envoydump.Seen, error) {
 	if k.Dump != "" {
-		return envoydump.Read(k.Dump)
+		seen, err := envoydump.Read(k.Dump)
+		if err != nil {
+			return nil, usage("--envoy-dump: %w", err)
+		}
+		return seen, nil
 	}
 	seen, err := envoydump.Ask(context.Background(), k.Envoy)
 	if err != nil {

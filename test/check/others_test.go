@@ -42,7 +42,7 @@ var authorizationFaults = []fault{
 	{row: 54, what: "the credential is removed before the descriptor", setup: setup{
 		base: "authorization.yaml", rls: service{env: "SLIDEGATE_AUTHZ_REMOVE_CREDENTIAL=true"}, patches: []patch{{find: searchPerKey, put: searchByHeader}},
 	}, want: []string{"error credential-removed search"}},
-	{row: 69, what: "one hop without a domain", setup: setup{base: "one-hop.yaml", patches: []patch{{find: "                      domain: edge\n"}}}, want: []string{"warning authorization-no-domain ingress"}},
+	{row: 69, what: "one hop without a domain", setup: setup{base: "one-hop.yaml", patches: []patch{{find: "                      domain: edge\n"}}}, want: []string{"error authorization-no-domain ingress"}},
 }
 
 const adminAddress = "socket_address: {address: 127.0.0.1, port_value: 9901}"

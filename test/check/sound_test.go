@@ -39,6 +39,12 @@ func routes(more string, patches ...patch) setup {
 	return setup{patches: append([]patch{{find: "              # The descriptors of a route.", until: "\n          http_filters:\n", put: more}}, patches...)}
 }
 
+// with sets the service.
+func (s setup) with(rls service) setup {
+	s.rls = rls
+	return s
+}
+
 // listed is the text of a route with limits.
 func listed(name, match, action, limits string) string {
 	return "              - {name: " + name + ", match: " + match + ", route: {" + action + ", rate_limits: [" + limits + "]}}\n"
@@ -140,6 +146,31 @@ var sounds = []sound{
 	{what: "two instances of rls", why: "the other one is another instance of the service", setup: setup{second: true, patches: []patch{
 		{find: "        - endpoint:\n            address:\n              " + rlsPort, put: "        - endpoint:\n            address:\n              " + rlsPort + "\n        - endpoint:\n            address:\n              socket_address: {address: 127.0.0.1, port_value: $OTHER}"},
 	}}},
+	{what: "100 at run time, of a million", why: "a number at run time is a percentage", setup: setup{patches: []patch{
+		{find: "              domain: edge\n", put: "              domain: edge\n              filter_enabled: {default_value: {numerator: 1000000, denominator: MILLION}, runtime_key: limits.on}\n"},
+		before(beforeAdmin, layer("limits.on: 100")).patches[0],
+	}}, denies: "/login"},
+	{what: "limits of the virtual host included in spite of IGNORE", why: "include_vh_rate_limits counts first", setup: routes(
+		"              - {name: all, match: {prefix: /}, route: {cluster: upstream, include_vh_rate_limits: true}, typed_per_filter_config: {envoy.filters.http.ratelimit: {"+ofRoute+", vh_rate_limits: IGNORE}}}\n",
+		patch{find: anyHost, put: anyHost + "              rate_limits: [" + byLogin + "]\n"}), denies: "/login"},
+	{what: "the domain in the virtual host", why: "no route uses the domain of the filter", setup: setup{patches: append(hostSays(ofRoute+", domain: edge").patches, patch{find: "              domain: edge\n", put: "              domain: unused\n"})}, denies: "/login"},
+	{what: "another rate-limit service on another listener", why: "its filter calls another cluster", setup: before(clusters, "\n"+internalListener+strings.NewReplacer(
+		"route: {cluster: upstream}", "route: {cluster: rls, rate_limits: ["+byAddress+"]}",
+		"http_filters: [", "http_filters: [{name: legacy, typed_config: {"+strings.NewReplacer("domain: edge", "domain: legacy", "cluster_name: rls", "cluster_name: upstream").Replace(limitFilter)+"}}, ",
+	).Replace(unlimited))},
+	{what: "weighted clusters of another listener", why: "they are other clusters", setup: routes(
+		loginFirst+listed("all", everything, "weighted_clusters: {clusters: [{name: upstream, weight: 1}]}", byAddress),
+		before(clusters, "\n"+internalListener+strings.Replace(unlimited, "cluster: upstream", "weighted_clusters: {clusters: [{name: rls, weight: 1}]}", 1)).patches[0])},
+	{what: "a header that Envoy removes and adds", why: "clients cannot set it", setup: setup{patches: []patch{
+		{find: "              - remove: x-tier\n", put: "              - remove: x-tier\n              - append: {header: {key: x-tier, value: free}}\n"},
+		{find: loginLimit, put: loginLimit + "                    - actions:\n" + tierHeader},
+	}}},
+	{what: "a limit for each method alone", why: "each request has a method", setup: routes(
+		listed("all", everything, toUpstream, "{actions: [{request_headers: {header_name: \":method\", descriptor_key: method}}]}")).with(
+		service{rules: usualRules + "  - {key: method, value: POST, rate_limit: {window: 1h, requests: 100}}\n"})},
+	{what: "a filter that one route enables again", why: "a FilterConfig without a message only enables it", setup: routes(
+		"              - {name: all, match: {prefix: /}, route: {cluster: upstream, rate_limits: ["+byLogin+"]}, typed_per_filter_config: {envoy.filters.http.ratelimit: {\"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, config: {}}}}\n",
+		hostSays(`"@type": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true`).patches[1]), denies: "/login"},
 }
 
 // TestSound checks set-ups in which nothing is wrong.

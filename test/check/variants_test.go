@@ -8,10 +8,18 @@ func hostLimits(limits string) setup {
 }
 
 const (
-	signIn   = `{generic_key: {descriptor_key: route, descriptor_value: signin}}`
-	metadata = `metadata: {descriptor_key: subject, source: DYNAMIC, metadata_key: {key: envoy.filters.http.ext_authz, path: [{key: sub}]}}`
-	secondVH = "            - name: shop\n              domains: [shop.example]\n              routes:\n"
+	signIn      = `{generic_key: {descriptor_key: route, descriptor_value: signin}}`
+	metadata    = `metadata: {descriptor_key: subject, source: DYNAMIC, metadata_key: {key: envoy.filters.http.ext_authz, path: [{key: sub}]}}`
+	ofRoute     = `"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute`
+	limitFilter = `"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: edge, timeout: 0.05s, rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: rls}}}`
+	secondVH    = "            - name: shop\n              domains: [shop.example]\n              routes:\n"
 )
+
+// hostSays has routes with limits of their own, and what the virtual host says to the ratelimit filter.
+func hostSays(text string) setup {
+	return routes(loginFirst+listed("all", everything, toUpstream, byAddress), patch{
+		find: "              typed_per_filter_config:\n                envoy.filters.http.cors:\n", put: "              typed_per_filter_config:\n                envoy.filters.http.ratelimit: {" + text + "}\n                envoy.filters.http.cors:\n"})
+}
 
 // in moves a part of the configuration to a file.
 func (s setup) in(file string) setup {
@@ -60,4 +68,29 @@ var variants = []fault{
 		{find: "              allowed_headers:\n", until: "              # Envoy sends each line", put: "              disallowed_headers: {patterns: [{prefix: x-}, {exact: authorization}]}\n"},
 	}}, want: []string{"error credential-not-sent ingress"}},
 	{row: 40, what: "a name that does not resolve", setup: setup{calls: "rls.invalid:8081", patches: []patch{noHealthChecks}}, passes: "/login", want: []string{"error no-endpoint rls", "error no-answers"}},
+	{row: 4, what: "TCP to weighted clusters", setup: before(clusters, "\n  - name: raw\n    address: {socket_address: {address: 127.0.0.1, port_value: 0}}\n    filter_chains: [{filters: ["+strings.Replace(tcpProxy, "cluster: upstream", "weighted_clusters: {clusters: [{name: upstream, weight: 1}]}", 1)+"]}]"), want: []string{"warning tcp-listener raw"}},
+	{row: 8, what: "another domain in the virtual host", setup: hostSays(ofRoute + ", domain: edges"), passes: "/login", want: []string{"error wrong-route-domain login"}},
+	{row: 10, what: "a masked address in place of an address", setup: routes(loginFirst + listed("all", everything, toUpstream, bySearch+", {actions: [{masked_remote_address: {}}]}, {actions: [{request_headers: {header_name: x-api-key, descriptor_key: api-key}}]}")), want: []string{"error other-keys all"}},
+	{row: 11, what: "another value in one of two listeners", setup: before(clusters, "\n"+internalListener+strings.NewReplacer(
+		"match: {prefix: /}, route: {cluster: upstream}", "match: {safe_regex: {regex: '(?i)/login([^a-z0-9_-].*)?'}}, route: {cluster: upstream, rate_limits: ["+byAddress+", {actions: ["+signIn+", "+addressAction+"]}]}",
+		"http_filters: [", "http_filters: [{name: limits, typed_config: {"+limitFilter+"}}, ",
+	).Replace(unlimited)), want: []string{"error other-value internal"}},
+	{row: 13, what: "an entry too many in front", setup: loginRoute("{actions: [{generic_key: {descriptor_value: x}}, " + loginAction + ", " + addressAction + "]}, " + byAddress), passes: "/login", want: []string{"error entry-too-many login"}},
+	{row: 21, what: "limits of the route hidden by those of the filter", setup: routes(loginFirst, patch{find: "              domain: edge\n", put: "              domain: edge\n              rate_limits: [" + byAddress + "]\n"}), passes: "/login", want: []string{"warning route-limits-hidden login"}},
+	{row: 23, what: "a stage in the virtual host", setup: hostLimits("{stage: 2, actions: [" + addressAction + "]}"), want: []string{"error no-filter-of-stage all", "error no-descriptor all"}},
+	{row: 24, what: "a rate limit of half of the requests", setup: setup{patches: []patch{
+		loginRoute("{disable_key: logins, actions: [" + loginAction + ", " + addressAction + "]}").patches[0], before(beforeAdmin, layer("ratelimit.logins.http_filter_enabled: 50")).patches[0],
+	}}, want: []string{"warning rate-limit-disabled login"}},
+	{row: 25, what: "100 of a million", setup: replace("              domain: edge\n", "              domain: edge\n              filter_enabled: {default_value: {numerator: 100, denominator: MILLION}}\n"), passes: "/login", want: []string{"error not-enabled ingress"}},
+	{row: 25, what: "filter_enabled 0 by a fraction at run time", setup: setup{patches: []patch{
+		{find: "              domain: edge\n", put: "              domain: edge\n              filter_enabled: {default_value: {numerator: 100}, runtime_key: limits.on}\n"},
+		before(beforeAdmin, layer("limits.on: {numerator: 0, denominator: TEN_THOUSAND}")).patches[0],
+	}}, passes: "/login", want: []string{"error not-enabled ingress"}},
+	{row: 51, what: "ext_authz off on a route, one hop", setup: setup{base: "one-hop.yaml", patches: []patch{{
+		find: "              - name: search\n", put: "              - name: export\n                match: {prefix: /export}\n                route: {cluster: upstream}\n                typed_per_filter_config: {envoy.filters.http.ext_authz: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute, disabled: true}}\n              - name: search\n",
+	}}}, passes: "/export", want: []string{"error authorization-off export"}},
+	{row: 55, what: "the filter is off in the virtual host", setup: hostSays("\"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true"), passes: "/login", want: []string{"error filter-off login"}},
+	{row: 59, what: "the header is removed by a pattern", setup: setup{patches: []patch{
+		{find: "              - remove: x-tier\n", put: "              - remove_on_match: {key_matcher: {prefix: x-ti}}\n"}, {find: loginLimit, put: loginLimit + "                    - actions:\n" + tierHeader},
+	}}, want: []string{"error header-removed login"}},
 }

@@ -15,11 +15,9 @@ const namespace = "envoy.filters.http.ext_authz"
 
 // namesContext reports whether the routes of a manager have a context that only rls understands.
 func (m *Manager) namesContext() bool {
-	return m.Routes != nil && slices.ContainsFunc(m.Routes.Hosts, func(h envoydump.VirtualHost) bool {
-		return slices.ContainsFunc(append(slices.Clip(h.Routes), envoydump.Route{}), func(r envoydump.Route) bool {
-			names := (&route{Route: &r, manager: m, host: &h}).context()
-			return names["domain"] || names["descriptors"] || names["anonymous"]
-		})
+	return m.anyRoute(func(r *route) bool {
+		names := r.context()
+		return names["domain"] || names["descriptors"] || names["anonymous"]
 	})
 }
 
@@ -50,7 +48,12 @@ func oneHop(in *Input) (found []Finding) {
 		in.NotRead("values of the context of ext_authz of %s: Envoy hides them, so its domain and descriptors are not checked", m.Where)
 		var without []string
 		for _, r := range m.routes {
-			if !r.context()["domain"] {
+			if !slices.ContainsFunc(m.Authorizations, func(a *AuthorizationFilter) bool { return !r.authorizationOff(a) }) {
+				found = append(found, Finding{
+					Code: AuthorizationOff, Where: r.where, Message: "ext_authz is disabled on this route, so rls is not asked and nothing is limited here.",
+					Passes: "every request of the route", Fix: "Enable ext_authz on the route, with anonymous in its context_extensions if requests need no key.",
+				})
+			} else if !r.context()["domain"] {
 				without = append(without, r.where)
 			}
 		}
@@ -85,6 +88,13 @@ func metadata(in *Input) (found []Finding) {
 	return found
 }
 
+// authorizationOff reports whether an ext_authz filter is disabled on the route.
+func (r *route) authorizationOff(a *AuthorizationFilter) bool {
+	message, off, found := r.perFilter(a.Name)
+	per, ok := message.(*envoydump.AuthorizationPerRoute)
+	return ok && per.Disabled || off || a.Disabled && !found
+}
+
 // metadata returns what is wrong with a key of the metadata of ext_authz, without where.
 func (r *route) metadata(reader *LimitFilter, key string) Finding {
 	at := slices.IndexFunc(r.manager.Authorizations, func(a *AuthorizationFilter) bool { return a.At < reader.At })
@@ -98,8 +108,7 @@ func (r *route) metadata(reader *LimitFilter, key string) Finding {
 		return Finding{Code: AuthorizationAfter, Message: fmt.Sprintf("A descriptor reads %s of the metadata of ext_authz, and the listener %s: the metadata is not there yet.", key, message), Fix: "Put ext_authz before the ratelimit filter."}
 	}
 	before := r.manager.Authorizations[at]
-	message, off, found := r.perFilter(before.Name)
-	if per, ok := message.(*envoydump.AuthorizationPerRoute); ok && per.Disabled || off || before.Disabled && !found {
+	if r.authorizationOff(before) {
 		return Finding{Code: AuthorizationOff, Message: "ext_authz is disabled on this route, so descriptors with its metadata are never sent.", Fix: "Enable ext_authz on the route, with anonymous in its context_extensions if requests need no key."}
 	}
 	if !slices.ContainsFunc(dynamic.Keys, func(k dynamic.Key) bool { return k.Name == key }) && key != "rate_limit" {

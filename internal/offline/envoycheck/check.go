@@ -90,6 +90,9 @@ var checks = []func(*Input) []Finding{
 // Run compares what Envoy shows with what is known of rls.
 func Run(seen *envoydump.Seen, service *Service, o Options) *Report {
 	in := &Input{Seen: seen, Service: service, Options: o, unread: slices.Clone(seen.NotRead), matched: make(map[string][]*Rule)}
+	if len(seen.Listeners) == 0 {
+		in.NotRead("listeners: Envoy shows none")
+	}
 	in.findManagers()
 	out, reported := &Report{Findings: []Finding{}, NotRead: []string{}}, make(map[Finding]bool)
 	for _, check := range checks {

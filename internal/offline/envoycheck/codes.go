@@ -37,6 +37,7 @@ const (
 	Observed            Code = "observed"                // 20
 	HostLimitsHidden    Code = "host-limits-hidden"      // 21
 	HostLimitsIgnored   Code = "host-limits-ignored"     // 22
+	RouteLimitsHidden   Code = "route-limits-hidden"     // 21, of a route
 	NoFilterOfStage     Code = "no-filter-of-stage"      // 23
 	RateLimitDisabled   Code = "rate-limit-disabled"     // 24
 	NotEnabled          Code = "not-enabled"             // 25, 27
@@ -93,8 +94,8 @@ const (
 // severities has the codes whose findings are no errors. A check may say otherwise.
 var severities = map[Code]Severity{
 	TCPListener: Warning, PathChangedBefore: Warning, HeaderNeeded: Warning, EntrySkipped: Warning, Observed: Warning,
-	HostLimitsHidden: Warning, HostLimitsIgnored: Warning, FilterOffByDefault: Warning, TrustedHops: Warning,
-	PathNotNormalised: Warning, ClientCost: Warning, NoDomain: Warning, DescriptorNoRule: Note, AuthorizationUnread: Note,
+	HostLimitsHidden: Warning, RouteLimitsHidden: Warning, HostLimitsIgnored: Warning, FilterOffByDefault: Warning, TrustedHops: Warning,
+	PathNotNormalised: Warning, ClientCost: Warning, DescriptorNoRule: Note, AuthorizationUnread: Note,
 	TimeoutDefault: Warning, TLSNotVerified: Warning, CertificateExpires: Warning, BreakerDefault: Warning, BreakerFull: Warning,
 	CallsQueue: Warning, OutlierDetection: Warning, AuthorizationOpen: Warning, DeniedStatus: Warning, RequestType: Warning,
 	CallsRetried: Warning, DenialsUnseen: Warning, AdminExposed: Warning,

@@ -55,8 +55,11 @@ func headers(in *Input) (found []Finding) {
 func (m *Manager) early(header string) (removed, safe bool) {
 	for _, extension := range m.Early {
 		for _, mutation := range extension.Config.Mutations {
-			removed = removed || strings.EqualFold(mutation.Remove, header)
-			if strings.EqualFold(mutation.Append.Header.Key, header) && mutation.Append.Action == "OVERWRITE_IF_EXISTS_OR_ADD" {
+			if strings.EqualFold(mutation.Remove, header) || mutation.OnMatch != nil && matches(mutation.OnMatch.Key, header) {
+				removed = true
+			}
+			action := mutation.Append.Action
+			if strings.EqualFold(mutation.Append.Header.Key, header) && (action == "OVERWRITE_IF_EXISTS_OR_ADD" || removed && action != "OVERWRITE_IF_EXISTS") {
 				removed, safe = false, true
 			}
 		}

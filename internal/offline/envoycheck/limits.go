@@ -2,15 +2,20 @@ package envoycheck
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/slidegate/slidegate/internal/offline/envoydump"
 )
 
 // domains finds filters and routes that ask for a domain without rules.
 func domains(in *Input) (found []Finding) {
 	for _, m := range in.Managers {
 		for _, f := range m.Limits {
-			if !f.Ends && in.tree(f.Domain) == nil {
+			other := func(s *sent) bool { return s.filter == f && s.domain != f.Domain }
+			same := func(s *sent) bool { return s.filter == f && s.domain == f.Domain }
+			if !f.Ends && in.tree(f.Domain) == nil && (m.sends(same) || !m.sends(other)) {
 				found = append(found, Finding{
 					Code: WrongDomain, Where: m.Where, Message: fmt.Sprintf("The filter %s asks for the domain %q; rls has rules for %s.", f.Name, f.Domain, in.domainNames()),
 					Passes: "every request", Fix: "Give the filter a domain of the rules, or load rules for this domain.",
@@ -98,6 +103,9 @@ func needsHeader(in *Input, r *route, now []*sent) []Finding {
 		for _, e := range s.entries {
 			switch e.of.Kind {
 			case "request_headers":
+				if _, safe := r.manager.early(strings.ToLower(e.of.Header)); safe || strings.HasPrefix(e.of.Header, ":") {
+					continue // each request has it
+				}
 				needed = "the header " + e.of.Header
 			case "query_parameters":
 				needed = "the parameter " + e.of.Parameter
@@ -128,6 +136,9 @@ func needsHeader(in *Input, r *route, now []*sent) []Finding {
 	return []Finding{f}
 }
 
+// clientCost is a format with what a client sends.
+var clientCost = regexp.MustCompile(`%(REQ|REQUEST_HEADER|QUERY_PARAM)\(`)
+
 // lists finds rate limits of routes that Envoy does not take, or does not send in time.
 func lists(in *Input) (found []Finding) {
 	for _, r := range in.checked() {
@@ -135,7 +146,7 @@ func lists(in *Input) (found []Finding) {
 			found = append(found, Finding{Code: code, Where: r.where, Message: fmt.Sprintf(format, args...), Passes: passes, Fix: fix})
 		}
 		for _, s := range r.hidden {
-			if !s.limits() || slices.ContainsFunc(r.sends, func(o *sent) bool { return o.String() == s.String() }) {
+			if !s.limits() || r.repeats(s) {
 				continue
 			}
 			if r.ignored {
@@ -144,8 +155,13 @@ func lists(in *Input) (found []Finding) {
 				add(HostLimitsHidden, "requests that only "+s.String()+" limits", "Repeat them on the route, or set vh_rate_limits: INCLUDE.", "The route has rate_limits of its own, so those of its virtual host do not apply.")
 			}
 		}
-		for i := range r.Action.Limits {
-			stage := r.Action.Limits[i].Stage
+		for _, s := range r.unused {
+			if s.limits() && !r.repeats(s) {
+				add(RouteLimitsHidden, "requests that only "+s.String()+" limits", "Move the list to typed_per_filter_config of the route.", "Envoy takes rate_limits of typed_per_filter_config or of the filter in place of those below route, so %s is never sent.", s)
+			}
+		}
+		for _, limit := range slices.Concat(r.Action.Limits, r.hostLimits()) {
+			stage := limit.Stage
 			if len(r.manager.Limits) > 0 && !slices.ContainsFunc(r.manager.Limits, func(f *LimitFilter) bool { return f.Stage == stage }) {
 				add(NoFilterOfStage, "requests that only this rate limit limits", "Remove the stage, or add a filter with it.", "A rate limit has stage %d and no filter of this listener has it.", stage)
 			}
@@ -153,8 +169,11 @@ func lists(in *Input) (found []Finding) {
 		for _, s := range r.sends {
 			passes := "requests that only " + s.String() + " limits"
 			if key := s.limit.DisableKey; s.ofRoute && key != "" {
-				if n, ok := in.runtime("ratelimit." + key + ".http_filter_enabled"); ok && n == 0 {
-					add(RateLimitDisabled, passes, "Set the key to 100.", "The runtime key ratelimit.%s.http_filter_enabled is 0: the rate limit %s is switched off.", key, s)
+				if n, ok := in.runtime("ratelimit." + key + ".http_filter_enabled"); ok && n < 100 {
+					add(RateLimitDisabled, passes, "Set the key to 100.", "The runtime key ratelimit.%s.http_filter_enabled is %d: that percentage of requests has the rate limit %s.", key, n, s)
+					if n > 0 {
+						found[len(found)-1].Severity = Warning
+					}
 				}
 			}
 			if s.limit.AtEnd && slices.ContainsFunc(s.rules, func(rule *Rule) bool { return rule.Limits && !r.asksBefore(rule) }) {
@@ -163,12 +182,25 @@ func lists(in *Input) (found []Finding) {
 			if s.limit.Cost != nil && s.ofRoute {
 				add(CostNotSent, "the cost is 1", "Move the list to typed_per_filter_config of the route.", "Envoy accepts hits_addend here and never sends it.")
 			}
-			if s.limit.Cost != nil && strings.Contains(s.limit.Cost.Format, "%REQ(") {
+			if s.limit.Cost != nil && clientCost.MatchString(s.limit.Cost.Format) {
 				add(ClientCost, "requests without the header", "Take the cost from what your application says, or from a number.", "The cost %s of %s comes from a header of the client. Without the header Envoy drops the descriptor, and nothing is charged.", s.limit.Cost.Format, s)
 			}
 		}
 	}
 	return found
+}
+
+// repeats reports whether the route sends the same descriptor.
+func (r *route) repeats(s *sent) bool {
+	return slices.ContainsFunc(r.sends, func(o *sent) bool { return o.String() == s.String() })
+}
+
+// hostLimits returns the limits of the virtual host if the route has none of its own.
+func (r *route) hostLimits() []envoydump.RateLimit {
+	if len(r.Action.Limits) > 0 && !r.Action.IncludeVH {
+		return nil
+	}
+	return r.host.Limits
 }
 
 // asksBefore reports whether the route asks for a rule before the response.

@@ -134,10 +134,10 @@ func switches(in *Input) (found []Finding) {
 	return found
 }
 
-// partial returns a finding about a part of the requests. It is an error if the part is empty.
+// partial returns a finding about a part of the requests. It is an error if the part is below 1 %.
 func partial(code Code, percent float64, where, message, passes string) Finding {
 	f := Finding{Code: code, Where: where, Message: message, Passes: passes, Fix: "Set it to 100 %."}
-	if percent > 0 {
+	if percent >= 1 {
 		f.Severity = Warning
 	}
 	return f
@@ -146,13 +146,18 @@ func partial(code Code, percent float64, where, message, passes string) Finding 
 // percent returns a fraction of requests as a percentage, and says what sets it: the field of the filter, or
 // a runtime key. key is the runtime key that counts if the filter has no such field.
 func (in *Input) percent(of *envoydump.Fraction, field, key string) (percent float64, by string) {
-	percent, scale := 100.0, 1.0
+	percent = 100
 	if of != nil {
-		scale = max(1, map[string]float64{"TEN_THOUSAND": 100, "MILLION": 10_000}[of.Default.Denominator])
-		key, percent = of.Key, float64(of.Default.Numerator)/scale
+		key, percent = of.Key, percentOf(float64(of.Default.Numerator), of.Default.Denominator)
 	}
-	if n, ok := in.runtime(key); ok {
-		field, percent = "The runtime key "+key, float64(n)/scale
+	if n, denominator, ok := in.fraction(key); ok && of != nil {
+		field, percent = "The runtime key "+key, percentOf(n, denominator)
+	} else if n, ok := in.runtime(key); ok {
+		field, percent = "The runtime key "+key, float64(n) // of 100, whatever the default is of
 	}
 	return percent, fmt.Sprintf("%s is %g %%", field, percent)
+}
+
+func percentOf(numerator float64, denominator string) float64 {
+	return numerator / max(1, map[string]float64{"TEN_THOUSAND": 100, "MILLION": 10_000}[denominator])
 }

@@ -56,13 +56,13 @@ func (in *Input) findManagers() {
 	for i := range in.Listeners {
 		in.sites = append(in.sites, in.site(&in.Listeners[i]))
 	}
+	in.dropOthers()
 	ours := in.clustersOfLimits()
 	for _, s := range in.sites {
 		for _, m := range s.managers {
 			m.Authorizations = slices.DeleteFunc(m.Authorizations, func(a *AuthorizationFilter) bool {
 				return !ours[a.Call.Envoy.Cluster] && !m.namesContext()
 			})
-			in.dropOthers(m)
 			in.addRoutes(s, m)
 		}
 	}
@@ -73,17 +73,46 @@ func (in *Input) findManagers() {
 }
 
 // dropOthers drops filters that ask another rate-limit service: rls has no rules for their domain, and
-// another filter with a domain of the rules calls another cluster.
-func (in *Input) dropOthers(m *Manager) {
-	all := slices.Clone(m.Limits)
-	m.Limits = slices.DeleteFunc(m.Limits, func(f *LimitFilter) bool {
-		other := in.tree(f.Domain) == nil && slices.ContainsFunc(all, func(g *LimitFilter) bool {
-			return in.tree(g.Domain) != nil && g.Service.Call.Envoy.Cluster != f.Service.Call.Envoy.Cluster
-		})
+// filters with a domain of the rules call other clusters.
+func (in *Input) dropOthers() {
+	ours := make(map[string]bool)
+	each := func(is func(*Manager, *LimitFilter) bool) {
+		for _, s := range in.sites {
+			for _, m := range s.managers {
+				m.Limits = slices.DeleteFunc(m.Limits, func(f *LimitFilter) bool { return is(m, f) })
+			}
+		}
+	}
+	each(func(m *Manager, f *LimitFilter) bool {
+		if in.tree(f.Domain) != nil || m.namesDomain(in, f.Name) {
+			ours[f.Service.Call.Envoy.Cluster] = true
+		}
+		return false
+	})
+	each(func(m *Manager, f *LimitFilter) bool {
+		other := len(ours) > 0 && !ours[f.Service.Call.Envoy.Cluster]
 		if other {
 			in.NotRead("filter %s of %s: it seems to ask another service, by cluster %s", f.Name, m.Where, f.Service.Call.Envoy.Cluster)
 		}
 		return other
+	})
+}
+
+// namesDomain reports whether a route gives a filter a domain of the rules.
+func (m *Manager) namesDomain(in *Input, filter string) bool {
+	return m.anyRoute(func(r *route) bool {
+		message, _, _ := r.perFilter(filter)
+		per, ok := message.(*envoydump.RateLimitPerRoute)
+		return ok && in.tree(per.Domain) != nil
+	})
+}
+
+// anyRoute reports whether is returns true for a route, or for a virtual host as a route that says nothing.
+func (m *Manager) anyRoute(is func(*route) bool) bool {
+	return m.Routes != nil && slices.ContainsFunc(m.Routes.Hosts, func(h envoydump.VirtualHost) bool {
+		return slices.ContainsFunc(append(slices.Clip(h.Routes), envoydump.Route{}), func(r envoydump.Route) bool {
+			return is(&route{Route: &r, manager: m, host: &h})
+		})
 	})
 }
 
@@ -104,8 +133,14 @@ func (in *Input) site(l *envoydump.Listener) *site {
 			case *envoydump.Manager:
 				s.managers = append(s.managers, in.manager(message, l, where))
 			case *envoydump.TCPProxy:
-				s.tcp = append(s.tcp, where+"\n"+message.Cluster)
-				s.clusters[message.Cluster] = true
+				names := []string{message.Cluster}
+				for _, c := range message.Weighted.Clusters {
+					names = append(names, c.Name)
+				}
+				for _, name := range slices.DeleteFunc(names, func(name string) bool { return name == "" }) {
+					s.tcp = append(s.tcp, where+"\n"+name)
+					s.clusters[name] = true
+				}
 			}
 		}
 	}
@@ -178,6 +213,7 @@ func (in *Input) choose() {
 		}
 	}
 	delete(ports, 0)
+	delete(clusters, "") // the route names several, or a header does
 	related := func(s *site) bool {
 		for name := range s.clusters {
 			if clusters[name] {

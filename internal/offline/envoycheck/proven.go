@@ -2,10 +2,30 @@ package envoycheck
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+var (
+	numerator   = regexp.MustCompile(`"numerator"\s+value\s*\{\s*number_value:\s*(\d+)`)
+	denominator = regexp.MustCompile(`"denominator"\s+value\s*\{\s*string_value:\s*"(\w+)"`)
+)
+
+// fraction returns the value of a runtime key that is a fraction, which Envoy writes as the text of a message.
+func (in *Input) fraction(key string) (n float64, of string, ok bool) {
+	if in.Live == nil || !strings.HasPrefix(in.Live.Runtime[key], "goo.gle/") && !strings.HasPrefix(in.Live.Runtime[key], "fields") {
+		return 0, "", false
+	}
+	if found := numerator.FindStringSubmatch(in.Live.Runtime[key]); found != nil {
+		n, _ = strconv.ParseFloat(found[1], 64) // digits
+	}
+	if found := denominator.FindStringSubmatch(in.Live.Runtime[key]); found != nil {
+		of = found[1]
+	}
+	return n, of, true
+}
 
 // runtime returns the value of a runtime key that is a number.
 func (in *Input) runtime(key string) (n uint64, ok bool) {

@@ -24,6 +24,8 @@ type route struct {
 	// the route says so.
 	hidden  []*sent
 	ignored bool
+	// unused are descriptors of its own rate_limits, below route, in whose place Envoy takes other lists.
+	unused []*sent
 }
 
 // sent is a descriptor that a route can send.
@@ -120,6 +122,11 @@ func (r *route) name(at int) string {
 	}
 }
 
+// requests says which requests a route takes by their path.
+func (r *route) requests() string {
+	return strings.Join([]string{r.Match.Path, r.Match.Regex.Regex, r.paths.begin}, "\n")
+}
+
 // checked returns the routes of the managers to check.
 func (in *Input) checked() (all []*route) {
 	for _, m := range in.Managers {
@@ -128,18 +135,22 @@ func (in *Input) checked() (all []*route) {
 	return all
 }
 
-// perFilter returns the most specific of what a route says to a filter. Nil: nothing. off is true if it
-// disables the filter.
+// perFilter returns the most specific message of what a route says to a filter. Nil: none. off is true
+// if the most specific of all disables the filter: a FilterConfig without a message only enables it.
 func (r *route) perFilter(name string) (message any, off, found bool) {
 	for _, level := range []envoydump.PerFilter{r.PerFilter, r.host.PerFilter, r.manager.Routes.PerFilter} {
-		if is, ok := level[name]; ok {
-			if wrap, ok := is.Message.(*envoydump.FilterConfig); ok {
-				return wrap.Config.Message, wrap.Disabled, true
-			}
-			return is.Message, false, true
+		is, ok := level[name]
+		if !ok {
+			continue
+		}
+		if wrap, ok := is.Message.(*envoydump.FilterConfig); ok {
+			is, off = wrap.Config, off || !found && wrap.Disabled
+		}
+		if found = true; is.Type != "" || off {
+			return is.Message, off, true
 		}
 	}
-	return nil, false, false
+	return nil, false, found
 }
 
 // ask adds the descriptors that a route sends by a filter.
@@ -165,9 +176,11 @@ func (in *Input) ask(r *route, f *LimitFilter) {
 	switch {
 	case len(per.Limits) > 0:
 		r.sends = append(r.sends, in.sent(r, f, domain, per.Limits, false)...)
+		r.unused = append(r.unused, in.sent(r, f, domain, r.Action.Limits, true)...)
 	case len(f.Limits) > 0:
 		r.sends = append(r.sends, in.sent(r, f, domain, f.Limits, false)...)
-	case per.VH == "IGNORE":
+		r.unused = append(r.unused, in.sent(r, f, domain, r.Action.Limits, true)...)
+	case per.VH == "IGNORE" && !r.Action.IncludeVH:
 		r.sends = append(r.sends, in.sent(r, f, domain, r.Action.Limits, true)...)
 		r.ignored = true
 	case per.VH == "INCLUDE" || r.Action.IncludeVH || len(r.Action.Limits) == 0:

@@ -1,6 +1,7 @@
 package envoydump
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,9 +115,12 @@ func (s *Seen) config(r reader, key string) error {
 func (s *Seen) resource(r reader, key string) error {
 	var is struct {
 		resource
-		Name   string                           `json:"name"`
-		Active *resource                        `json:"active_state"`
-		Error  struct{ Details, Status string } `json:"error_state"`
+		Name   string    `json:"name"`
+		Active *resource `json:"active_state"`
+		Error  struct {
+			Details string
+			Failed  struct{ Name string } `json:"failed_configuration"`
+		} `json:"error_state"`
 	}
 	fits, err := r.decode(&is)
 	if err != nil {
@@ -127,7 +131,7 @@ func (s *Seen) resource(r reader, key string) error {
 		one = *is.Active
 	}
 	if is.Error.Details != "" && key == "dynamic_listeners" {
-		s.Rejected[is.Name] = is.Error.Details
+		s.Rejected[cmp.Or(is.Name, is.Error.Failed.Name)] = is.Error.Details
 	}
 	if !fits {
 		s.NotRead = append(s.NotRead, fmt.Sprintf("a part of %s %s", strings.ReplaceAll(strings.TrimSuffix(key, "s"), "_", " "), is.Name))

@@ -63,7 +63,10 @@ type Manager struct {
 
 // A Mutation changes a header before routing.
 type Mutation struct {
-	Remove string `json:"remove"`
+	Remove  string `json:"remove"`
+	OnMatch *struct {
+		Key StringMatcher `json:"key_matcher"`
+	} `json:"remove_on_match"`
 	Append struct {
 		Header struct {
 			Key string `json:"key"`
