@@ -56,7 +56,9 @@ func TestStates(t *testing.T) {
 				if size := eval[int](b, "new Blob([document.documentElement.outerHTML]).size"); size > maxPage {
 					t.Errorf("%s has %d bytes, want at most %d", path, size, maxPage)
 				}
-				if (state == "huge" || state == "usual" || (i+j)%2 == 0) && !random.Long() {
+				if state == "several" && random.Long() {
+					b.looks(path, look{"light", 390}, look{"dark", 390}, look{"light", wide}, look{"dark", wide}, look{"light", 1600}, look{"dark", 1600})
+				} else if (state == "huge" || state == "usual" || (i+j)%2 == 0) && !random.Long() {
 					b.fits(path)
 				} else {
 					b.everyLook(path)

@@ -3,7 +3,7 @@
 //
 //	go run ./test/pages -port 6080
 //
-// serves the states usual, empty, degraded, huge and hostile on the ports 6080 to 6084.
+// serves the states usual, empty, degraded, huge, hostile and several on the ports 6080 to 6085.
 package main
 
 import (

@@ -75,6 +75,26 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestSeveral: every page that is of all instances has what another one answers, and names the one that
+// does not answer.
+func TestSeveral(t *testing.T) {
+	c := newConsole("several")
+	for _, p := range []string{"/", "/subject?id=acme", "/rules", "/rules?rule=search", "/denials", "/top", "/audit"} {
+		got := ask(t, c, p, nil, consoletest.ActToken).body
+		if !strings.Contains(got, "from 2 of 3 instances") || !strings.Contains(got, "127.0.0.1:1 did not answer") {
+			t.Errorf("%s does not say which instances answered:\n%s", p, got)
+		}
+	}
+	origins := regexp.MustCompile(`The instance that denied it">(?:<[^>]*>)?([0-9.:]+)`).FindAllStringSubmatch(ask(t, c, "/subject?id=acme", nil, "").body, -1)
+	names := make(map[string]bool)
+	for _, o := range origins {
+		names[o[1]] = true
+	}
+	if len(names) != 2 {
+		t.Errorf("the page of a customer has denials of %v, want two instances", names)
+	}
+}
+
 // TestLongWords: the rules page shows all words of a rule with several limits.
 func TestLongWords(t *testing.T) {
 	c := newConsole("usual")

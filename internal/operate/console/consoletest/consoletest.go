@@ -28,7 +28,7 @@ import (
 )
 
 // States are the names of the states.
-var States = []string{"usual", "empty", "degraded", "huge", "hostile"}
+var States = []string{"usual", "empty", "degraded", "huge", "hostile", severalState}
 
 // Key is the API key of the subject acme in every state.
 const Key = "demo-key-of-acme-4711"
@@ -89,7 +89,7 @@ func New(o Options) *Console {
 	}})
 	tierNames := func() []string { return []string{"free", "pro", "enterprise"} }
 	return &Console{Access: access, Secrets: s.secrets, service: s, Console: console.New(console.Options{
-		Insight: s, History: s.history, State: s.state, Active: s.active, Secrets: s.secrets, TierNames: tierNames,
+		Insight: s, History: s.history, State: s.state, Peers: peersOf(o, s), Active: s.active, Secrets: s.secrets, TierNames: tierNames,
 		Shown: s.shown, Explain: s.explain, Access: access, Now: o.Now,
 	})}
 }
