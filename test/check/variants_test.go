@@ -93,4 +93,5 @@ var variants = []fault{
 	{row: 59, what: "the header is removed by a pattern", setup: setup{patches: []patch{
 		{find: "              - remove: x-tier\n", put: "              - remove_on_match: {key_matcher: {prefix: x-ti}}\n"}, {find: loginLimit, put: loginLimit + "                    - actions:\n" + tierHeader},
 	}}, want: []string{"error header-removed login"}},
+	{row: 50, what: "a misspelt namespace of the metadata", setup: authorizing(searchPerKey, strings.Replace(searchPerKey, "http.ext_authz", "http.ext-authz", 1)), want: []string{"error other-metadata search"}},
 }

@@ -70,15 +70,28 @@ func oneHop(in *Input) (found []Finding) {
 	return found
 }
 
+// means reports whether a name was probably meant as the namespace of ext_authz: it is the name of the filter,
+// or nearly that of the namespace.
+func (m *Manager) means(name string) bool {
+	return name == namespace || strings.HasPrefix(name, "envoy.filters.") && strings.Contains(name, "authz") ||
+		slices.ContainsFunc(m.Authorizations, func(a *AuthorizationFilter) bool { return a.Name == name })
+}
+
 // metadata finds descriptors that never have the metadata of ext_authz.
 func metadata(in *Input) (found []Finding) {
 	for _, r := range in.checked() {
 		for _, s := range r.sends {
 			for _, e := range s.entries {
-				if e.of.Metadata.Namespace != namespace || e.of.Source == "ROUTE_ENTRY" || e.of.Default != "" || len(e.of.Metadata.Path) == 0 {
+				read := e.of.Metadata
+				if e.of.Source == "ROUTE_ENTRY" || e.of.Default != "" || len(read.Path) == 0 || !r.manager.means(read.Namespace) {
 					continue
 				}
-				if f := r.metadata(s.filter, e.of.Metadata.Path[0].Key); f.Code != "" {
+				if read.Namespace != namespace {
+					found = append(found, Finding{
+						Code: OtherMetadata, Where: r.where, Message: fmt.Sprintf("Envoy has the metadata of rls under %s, whatever the name of the filter; this action reads %s.", namespace, read.Namespace),
+						Passes: fmt.Sprintf("requests that only %s limits", s), Fix: "Correct the key of metadata_key.",
+					})
+				} else if f := r.metadata(s.filter, e.of.Metadata.Path[0].Key); f.Code != "" {
 					f.Where, f.Passes = r.where, fmt.Sprintf("requests that only %s limits", s)
 					found = append(found, f)
 				}

@@ -79,7 +79,7 @@ func (in *Input) withoutRule(s *sent, reached map[*Rule]map[string]bool) Finding
 			code, n, message = OtherOrder, 5, fmt.Sprintf("Envoy sends %s; the %s wants %s. The order counts.", s, rule, wanted)
 		case inside && len(rule.Path) < len(s.entries):
 			code, n, message = EntryTooMany, 4, fmt.Sprintf("Envoy sends %s; the %s ends at %s, and the descriptor must have the same entries and no others.", s, rule, wanted)
-		case inside && len(rule.Path) > len(s.entries):
+		case inside && len(rule.Path) > len(s.entries) && (len(s.entries) > 1 || s.entries[0].takes(rule.Path[0])):
 			code, n, message = EntryTooFew, 3, fmt.Sprintf("Envoy sends %s; the %s is deeper: %s.", s, rule, wanted)
 		case len(rule.Path) == len(s.entries) && s.sameKeys(rule):
 			code, n, message = OtherValue, 2, fmt.Sprintf("Envoy sends %s; the %s wants %s.", s, rule, wanted)
