@@ -208,7 +208,7 @@ func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string
 }
 
 // elsewhere finds a denial that still holds under a rule without a limit on the page. A reset of
-// an address ends the denials before it.
+// an address by this instance ends the denials before it.
 func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 	if p.Next != "" || p.Rule != "" || p.Usage.Source == "local" {
 		return // not all limits of the subject are on the page
