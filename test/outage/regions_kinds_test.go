@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/stack"
 )
@@ -91,7 +90,7 @@ descriptors:
 			if err := json.Unmarshal([]byte(stack.Page(t, s.RLS.Admin()+"/v1/state")), &state); err != nil {
 				t.Fatal(err)
 			}
-			leased += glance.Leases.Admitted
+			leased += state.Leases.Admitted
 			degraded += stack.Number(t, s.RLS, `slidegate_degraded_answers_total{choice="local"}`)
 		}
 		if n := int(admitted.Load()); n > limit+degraded {
