@@ -49,10 +49,8 @@ func oneHop(in *Input) (found []Finding) {
 		var without []string
 		for _, r := range m.routes {
 			if !slices.ContainsFunc(m.Authorizations, func(a *AuthorizationFilter) bool { return !r.authorizationOff(a) }) {
-				found = append(found, Finding{
-					Code: AuthorizationOff, Where: r.where, Message: "ext_authz is disabled on this route, so rls is not asked and nothing is limited here.",
-					Passes: "every request of the route", Fix: "Enable ext_authz on the route, with anonymous in its context_extensions if requests need no key.",
-				})
+				found = append(found, finding(AuthorizationOff, r.where, "every request of the route", "Enable ext_authz on the route, with anonymous in its context_extensions if requests need no key.",
+					"ext_authz is disabled on this route, so rls is not asked and nothing is limited here."))
 			} else if !r.context()["domain"] {
 				without = append(without, r.where)
 			}
@@ -61,10 +59,8 @@ func oneHop(in *Input) (found []Finding) {
 			without = []string{m.Where}
 		}
 		for _, where := range without {
-			found = append(found, Finding{
-				Code: NoDomain, Where: where, Message: "ext_authz names no domain in its context_extensions, so rls only checks keys and limits nothing here.",
-				Passes: "every request with a valid key", Fix: "Add domain and descriptors to context_extensions, as rls envoy-config --shape one-hop prints them.",
-			})
+			found = append(found, finding(NoDomain, where, "every request with a valid key", "Add domain and descriptors to context_extensions, as rls envoy-config --shape one-hop prints them.",
+				"ext_authz names no domain in its context_extensions, so rls only checks keys and limits nothing here."))
 		}
 	}
 	return found
@@ -79,22 +75,19 @@ func (m *Manager) means(name string) bool {
 
 // metadata finds descriptors that never have the metadata of ext_authz.
 func metadata(in *Input) (found []Finding) {
-	for _, r := range in.checked() {
-		for _, s := range r.sends {
-			for _, e := range s.entries {
-				read := e.of.Metadata
-				if e.of.Source == "ROUTE_ENTRY" || e.of.Default != "" || len(read.Path) == 0 || !r.manager.means(read.Namespace) {
-					continue
-				}
-				if read.Namespace != namespace {
-					found = append(found, Finding{
-						Code: OtherMetadata, Where: r.where, Message: fmt.Sprintf("Envoy has the metadata of rls under %s, whatever the name of the filter; this action reads %s.", namespace, read.Namespace),
-						Passes: fmt.Sprintf("requests that only %s limits", s), Fix: "Correct the key of metadata_key.",
-					})
-				} else if f := r.metadata(s.filter, e.of.Metadata.Path[0].Key); f.Code != "" {
-					f.Where, f.Passes = r.where, fmt.Sprintf("requests that only %s limits", s)
-					found = append(found, f)
-				}
+	for s := range in.sends() {
+		r := s.route
+		for _, e := range s.entries {
+			read := e.of.Metadata
+			if e.of.Source == "ROUTE_ENTRY" || e.of.Default != "" || len(read.Path) == 0 || !r.manager.means(read.Namespace) {
+				continue
+			}
+			if read.Namespace != namespace {
+				found = append(found, finding(OtherMetadata, r.where, fmt.Sprintf("requests that only %s limits", s), "Correct the key of metadata_key.",
+					"Envoy has the metadata of rls under %s, whatever the name of the filter; this action reads %s.", namespace, read.Namespace))
+			} else if f := r.metadata(s.filter, e.of.Metadata.Path[0].Key); f.Code != "" {
+				f.Where, f.Passes = r.where, fmt.Sprintf("requests that only %s limits", s)
+				found = append(found, f)
 			}
 		}
 	}
@@ -144,15 +137,12 @@ func removedCredentials(in *Input) (found []Finding) {
 			removed["authorization"] = true
 		}
 	}
-	for _, r := range in.checked() {
-		for _, s := range r.sends {
-			for _, e := range s.entries {
-				if before := func(a *AuthorizationFilter) bool { return a.At < s.filter.At }; removed[strings.ToLower(e.of.Header)] && slices.ContainsFunc(r.manager.Authorizations, before) {
-					found = append(found, Finding{
-						Code: CredentialRemoved, Where: r.where, Message: fmt.Sprintf("authz.remove_credential is on, so ext_authz takes the header %s off, and the descriptor %s is never sent.", e.of.Header, s),
-						Passes: fmt.Sprintf("requests that only %s limits", s), Fix: "Use the metadata subject of ext_authz in place of the header.",
-					})
-				}
+	for s := range in.sends() {
+		r := s.route
+		for _, e := range s.entries {
+			if before := func(a *AuthorizationFilter) bool { return a.At < s.filter.At }; removed[strings.ToLower(e.of.Header)] && slices.ContainsFunc(r.manager.Authorizations, before) {
+				found = append(found, finding(CredentialRemoved, r.where, fmt.Sprintf("requests that only %s limits", s), "Use the metadata subject of ext_authz in place of the header.",
+					"authz.remove_credential is on, so ext_authz takes the header %s off, and the descriptor %s is never sent.", e.of.Header, s))
 			}
 		}
 	}

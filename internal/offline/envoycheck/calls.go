@@ -18,7 +18,7 @@ type found struct {
 }
 
 func (f *found) add(code Code, passes, fix, format string, args ...any) *Finding {
-	f.all = append(f.all, Finding{Code: code, Where: f.where, Passes: passes, Fix: fix, Message: fmt.Sprintf(format, args...)})
+	f.all = append(f.all, finding(code, f.where, passes, fix, format, args...))
 	return &f.all[len(f.all)-1]
 }
 

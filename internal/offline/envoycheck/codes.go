@@ -1,5 +1,7 @@
 package envoycheck
 
+import "fmt"
+
 // A Severity says how bad a finding is. The values are those of --json.
 type Severity string
 
@@ -112,4 +114,9 @@ type Finding struct {
 	Passes string `json:"passes"`
 	// Fix says what to do.
 	Fix string `json:"fix"`
+}
+
+// finding returns a finding of the severity of its code. The rest is its message.
+func finding(code Code, where, passes, fix, format string, args ...any) Finding {
+	return Finding{Code: code, Where: where, Passes: passes, Fix: fix, Message: fmt.Sprintf(format, args...)}
 }

@@ -17,34 +17,33 @@ var (
 
 // headers finds descriptors from headers that clients choose, or that are gone.
 func headers(in *Input) (found []Finding) {
-	for _, r := range in.checked() {
-		for _, s := range r.sends {
-			for _, e := range s.entries {
-				header := strings.ToLower(e.of.Header)
-				if e.of.Kind != "request_headers" || s.skipped {
-					continue
-				}
-				removed, safe := r.manager.early(header)
-				identity := identityKeys.MatchString(e.Key) || identityHeader.MatchString(header)
-				f := Finding{Where: r.where, Passes: fmt.Sprintf("requests that only %s limits", s)}
-				switch {
-				case removed:
-					f.Code, f.Message, f.Fix = HeaderRemoved, fmt.Sprintf("The header %s is removed before this filter, so the descriptor %s is never sent.", header, s), "Remove the early mutation, or take the value from elsewhere."
-				case identity && !safe:
-					f.Code, f.Message, f.Fix = ClientHeader, fmt.Sprintf("The descriptor takes %s from %s, which clients can send.", e.Key, header), fmt.Sprintf("Remove %s in early_header_mutation_extensions, or use metadata of ext_authz.", header)
-					f.Passes = "clients that choose another value"
-				default:
-					continue
-				}
-				if setter := r.manager.setter(s.filter); setter != "" {
-					in.NotRead("whether the filter %s of %s sets the header %s", setter, r.manager.Where, header)
-					continue
-				}
-				if r.manager.ofGateway {
-					f.Severity = Note
-				}
-				found = append(found, f)
+	for s := range in.sends() {
+		r := s.route
+		for _, e := range s.entries {
+			header := strings.ToLower(e.of.Header)
+			if e.of.Kind != "request_headers" || s.skipped {
+				continue
 			}
+			removed, safe := r.manager.early(header)
+			identity := identityKeys.MatchString(e.Key) || identityHeader.MatchString(header)
+			f := Finding{Where: r.where, Passes: fmt.Sprintf("requests that only %s limits", s)}
+			switch {
+			case removed:
+				f.Code, f.Message, f.Fix = HeaderRemoved, fmt.Sprintf("The header %s is removed before this filter, so the descriptor %s is never sent.", header, s), "Remove the early mutation, or take the value from elsewhere."
+			case identity && !safe:
+				f.Code, f.Message, f.Fix = ClientHeader, fmt.Sprintf("The descriptor takes %s from %s, which clients can send.", e.Key, header), fmt.Sprintf("Remove %s in early_header_mutation_extensions, or use metadata of ext_authz.", header)
+				f.Passes = "clients that choose another value"
+			default:
+				continue
+			}
+			if setter := r.manager.setter(s.filter); setter != "" {
+				in.NotRead("whether the filter %s of %s sets the header %s", setter, r.manager.Where, header)
+				continue
+			}
+			if r.manager.ofGateway {
+				f.Severity = Note
+			}
+			found = append(found, f)
 		}
 	}
 	return found

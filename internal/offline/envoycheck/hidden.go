@@ -2,7 +2,6 @@ package envoycheck
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,10 +26,8 @@ func hiddenRoutes(in *Input) (found []Finding) {
 				})
 			})
 			if at >= 0 {
-				found = append(found, Finding{
-					Code: RouteHidden, Where: late.where, Message: fmt.Sprintf("The %s is before it and takes every request of this route: its limits never apply.", wide[at].where),
-					Passes: "requests that only this route limits", Fix: "Put the narrower route first.",
-				})
+				found = append(found, finding(RouteHidden, late.where, "requests that only this route limits", "Put the narrower route first.",
+					"The %s is before it and takes every request of this route: its limits never apply.", wide[at].where))
 			}
 			switch {
 			case len(wide) == maxWide:

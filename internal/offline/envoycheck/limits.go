@@ -16,21 +16,15 @@ func domains(in *Input) (found []Finding) {
 			other := func(s *sent) bool { return s.filter == f && s.domain != f.Domain }
 			same := func(s *sent) bool { return s.filter == f && s.domain == f.Domain }
 			if !f.Ends && in.tree(f.Domain) == nil && (m.sends(same) || !m.sends(other)) {
-				found = append(found, Finding{
-					Code: WrongDomain, Where: m.Where, Message: fmt.Sprintf("The filter %s asks for the domain %q; rls has rules for %s.", f.Name, f.Domain, in.domainNames()),
-					Passes: "every request", Fix: "Give the filter a domain of the rules, or load rules for this domain.",
-				})
+				found = append(found, finding(WrongDomain, m.Where, "every request", "Give the filter a domain of the rules, or load rules for this domain.",
+					"The filter %s asks for the domain %q; rls has rules for %s.", f.Name, f.Domain, in.domainNames()))
 			}
 		}
 	}
-	for _, r := range in.checked() {
-		for _, s := range r.sends {
-			if s.domain != s.filter.Domain && !s.filter.Ends && in.tree(s.domain) == nil {
-				found = append(found, Finding{
-					Code: WrongRouteDomain, Where: r.where, Message: fmt.Sprintf("The route asks for the domain %q, for which rls has no rules; it has rules for %s.", s.domain, in.domainNames()),
-					Passes: "every request of the route", Fix: "Correct the domain of the route, or load rules for this domain.",
-				})
-			}
+	for s := range in.sends() {
+		if s.domain != s.filter.Domain && !s.filter.Ends && in.tree(s.domain) == nil {
+			found = append(found, finding(WrongRouteDomain, s.route.where, "every request of the route", "Correct the domain of the route, or load rules for this domain.",
+				"The route asks for the domain %q, for which rls has no rules; it has rules for %s.", s.domain, in.domainNames()))
 		}
 	}
 	return found
@@ -143,7 +137,7 @@ var clientCost = regexp.MustCompile(`%(REQ|REQUEST_HEADER|QUERY_PARAM)\(`)
 func lists(in *Input) (found []Finding) {
 	for _, r := range in.checked() {
 		add := func(code Code, passes, fix, format string, args ...any) {
-			found = append(found, Finding{Code: code, Where: r.where, Message: fmt.Sprintf(format, args...), Passes: passes, Fix: fix})
+			found = append(found, finding(code, r.where, passes, fix, format, args...))
 		}
 		for _, s := range r.hidden {
 			if !s.limits() || r.repeats(s) {

@@ -13,10 +13,8 @@ func unlimited(in *Input) (found []Finding) {
 	for _, s := range in.chosen {
 		for _, m := range s.managers {
 			if len(m.routes) > 0 && len(m.Limits)+len(m.Authorizations) == 0 {
-				found = append(found, Finding{
-					Code: NoFilter, Where: m.Where, Message: "The listener forwards requests and has no ratelimit filter, and no ext_authz that asks for limits: nothing is limited here.",
-					Passes: "every request", Fix: "Add the ratelimit filter to http_filters, as rls envoy-config prints it.",
-				})
+				found = append(found, finding(NoFilter, m.Where, "every request", "Add the ratelimit filter to http_filters, as rls envoy-config prints it.",
+					"The listener forwards requests and has no ratelimit filter, and no ext_authz that asks for limits: nothing is limited here."))
 			}
 		}
 		for _, tcp := range s.tcp {
@@ -24,10 +22,8 @@ func unlimited(in *Input) (found []Finding) {
 			if in.passesThrough(cluster) {
 				continue
 			}
-			found = append(found, Finding{
-				Code: TCPListener, Where: where, Message: fmt.Sprintf("The listener passes on TCP to %s: no limit applies to what it serves.", cluster),
-				Passes: "every request over this listener", Fix: "Close the listener to clients, or forward with an HTTP connection manager.",
-			})
+			found = append(found, finding(TCPListener, where, "every request over this listener", "Close the listener to clients, or forward with an HTTP connection manager.",
+				"The listener passes on TCP to %s: no limit applies to what it serves.", cluster))
 		}
 	}
 	return found
@@ -48,11 +44,8 @@ func pathChanges(in *Input) (found []Finding) {
 		}
 		for _, f := range m.Filters[:m.Limits[0].At] {
 			if f.Config.Type == "lua.Lua" && f.Config.HasPath {
-				found = append(found, Finding{
-					Code: PathChangedBefore, Where: "filter " + f.Name + " of " + m.Where,
-					Message: "The filter may change the path after Envoy has chosen the route, so the limits of another route apply.",
-					Passes:  "requests whose path the filter changes may miss limits of their new path", Fix: "Move the change of the path behind the ratelimit filter, or into early_header_mutation_extensions.",
-				})
+				found = append(found, finding(PathChangedBefore, "filter "+f.Name+" of "+m.Where, "requests whose path the filter changes may miss limits of their new path", "Move the change of the path behind the ratelimit filter, or into early_header_mutation_extensions.",
+					"The filter may change the path after Envoy has chosen the route, so the limits of another route apply."))
 			}
 		}
 	}
@@ -70,15 +63,11 @@ func clientAddress(in *Input) (found []Finding) {
 		hops := in.Options.Hops
 		switch {
 		case in.Options.Edge && !m.UseRemoteAddress:
-			found = append(found, Finding{
-				Code: ClientAddress, Where: m.Where, Message: "The limited address is the last of X-Forwarded-For, which every client can write.",
-				Passes: "clients that send another address with each request", Fix: "Set use_remote_address: true.",
-			})
+			found = append(found, finding(ClientAddress, m.Where, "clients that send another address with each request", "Set use_remote_address: true.",
+				"The limited address is the last of X-Forwarded-For, which every client can write."))
 		case hops >= 0 && m.TrustedHops != hops, hops < 0 && m.TrustedHops > 0:
-			found = append(found, Finding{
-				Code: TrustedHops, Where: m.Where, Message: fmt.Sprintf("Envoy trusts X-Forwarded-For of %d proxies. If fewer proxies stand in front of it, clients choose their address.", m.TrustedHops),
-				Passes: "clients that send another address with each request", Fix: fmt.Sprintf("Set xff_num_trusted_hops to the number of the proxies. If %d is right, say --hops %d.", m.TrustedHops, m.TrustedHops),
-			})
+			found = append(found, finding(TrustedHops, m.Where, "clients that send another address with each request", fmt.Sprintf("Set xff_num_trusted_hops to the number of the proxies. If %d is right, say --hops %d.", m.TrustedHops, m.TrustedHops),
+				"Envoy trusts X-Forwarded-For of %d proxies. If fewer proxies stand in front of it, clients choose their address.", m.TrustedHops))
 		}
 	}
 	return found
@@ -100,10 +89,8 @@ func spellings(in *Input) (found []Finding) {
 		if len(missing) == 0 || !m.sends(func(s *sent) bool { return s.route.Match.Prefix == nil || *s.route.Match.Prefix != "/" }) {
 			continue
 		}
-		found = append(found, Finding{
-			Code: PathNotNormalised, Where: m.Where, Message: "A path that is spelled otherwise, such as //search or /%2Fsearch, takes another route.",
-			Passes: "requests with such a path miss the limits of their route", Fix: "Set " + strings.Join(missing, ", ") + ".",
-		})
+		found = append(found, finding(PathNotNormalised, m.Where, "requests with such a path miss the limits of their route", "Set "+strings.Join(missing, ", ")+".",
+			"A path that is spelled otherwise, such as //search or /%%2Fsearch, takes another route."))
 	}
 	return found
 }
@@ -118,10 +105,8 @@ func switches(in *Input) (found []Finding) {
 	for _, m := range in.Managers {
 		for _, f := range m.Limits {
 			if f.Disabled {
-				found = append(found, Finding{
-					Code: FilterOffByDefault, Where: m.Where, Message: fmt.Sprintf("The filter %s is disabled: it works only on routes that enable it.", f.Name),
-					Passes: "requests of all other routes", Fix: "Remove disabled: true, or enable the filter on each route with limits.",
-				})
+				found = append(found, finding(FilterOffByDefault, m.Where, "requests of all other routes", "Remove disabled: true, or enable the filter on each route with limits.",
+					"The filter %s is disabled: it works only on routes that enable it.", f.Name))
 			}
 			if percent, by := in.percent(f.Enabled, "filter_enabled", "ratelimit.http_filter_enabled"); percent < 100 {
 				found = append(found, partial(NotEnabled, percent, m.Where, by+": the filter asks rls about that part of the requests only.", "the requests that it does not ask about"))

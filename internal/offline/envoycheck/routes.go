@@ -2,6 +2,7 @@ package envoycheck
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ type route struct {
 	// the route says so.
 	hidden  []*sent
 	ignored bool
-	// unused are descriptors of its own rate_limits, below route, in whose place Envoy takes other lists.
+	// unused are descriptors of its own rate_limits, below route: Envoy takes other lists instead.
 	unused []*sent
 }
 
@@ -51,14 +52,11 @@ type entry struct {
 }
 
 func (s *sent) String() string {
-	text := ""
-	for i, e := range s.entries {
-		if i > 0 {
-			text += ", "
-		}
-		text += descriptors.Node{Key: e.Key, Value: e.Value, AnyValue: e.any}.String()
+	var path []descriptors.Node
+	for _, e := range s.entries {
+		path = append(path, descriptors.Node{Key: e.Key, Value: e.Value, AnyValue: e.any})
 	}
-	return "[" + text + "]"
+	return pathText(path)
 }
 
 // limits reports whether rls may deny because of the descriptor.
@@ -133,6 +131,19 @@ func (in *Input) checked() (all []*route) {
 		all = append(all, m.routes...)
 	}
 	return all
+}
+
+// sends returns what the routes of the managers to check send.
+func (in *Input) sends() iter.Seq[*sent] {
+	return func(yield func(*sent) bool) {
+		for _, r := range in.checked() {
+			for _, s := range r.sends {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // perFilter returns the most specific message of what a route says to a filter. Nil: none. off is true

@@ -30,10 +30,8 @@ func reach(in *Input) (found []Finding) {
 			for _, rule := range s.rules {
 				if rule.Observed != "" && !observed[rule] {
 					observed[rule] = true
-					found = append(found, Finding{
-						Code: Observed, Where: rule.String(), Message: fmt.Sprintf("The rule is in force for only a part, or denies nothing (%s).", rule.Observed),
-						Passes: "the observed part", Fix: "Enforce the rule when its numbers are right.",
-					})
+					found = append(found, finding(Observed, rule.String(), "the observed part", "Enforce the rule when its numbers are right.",
+						"The rule is in force for only a part, or denies nothing (%s).", rule.Observed))
 				}
 			}
 			if len(s.rules) > 0 || len(s.limit.Override) > 0 || s.filter.Ends || s.limit.AtEnd || in.tree(s.domain) == nil {
@@ -41,10 +39,8 @@ func reach(in *Input) (found []Finding) {
 			}
 			if s.skipped {
 				if whole := r.sends[slices.IndexFunc(r.sends, func(o *sent) bool { return o.limit == s.limit })]; len(whole.rules) > 0 {
-					found = append(found, Finding{
-						Code: EntrySkipped, Where: r.where, Message: fmt.Sprintf("Without the entries with skip_if_absent Envoy sends %s, for which there is no rule.", s),
-						Passes: fmt.Sprintf("requests that only %s limits", whole), Fix: "Add a rule for it, or a descriptor that each request has.",
-					})
+					found = append(found, finding(EntrySkipped, r.where, fmt.Sprintf("requests that only %s limits", whole), "Add a rule for it, or a descriptor that each request has.",
+						"Without the entries with skip_if_absent Envoy sends %s, for which there is no rule.", s))
 				}
 				continue
 			}
@@ -53,10 +49,8 @@ func reach(in *Input) (found []Finding) {
 	}
 	for i := range in.Service.Rules {
 		if rule := &in.Service.Rules[i]; in.Options.Complete && reached[rule] == nil {
-			found = append(found, Finding{
-				Code: RuleNotReached, Where: rule.String(), Message: fmt.Sprintf("No route of this Envoy can send %s.", pathText(rule.Path)),
-				Passes: "requests that only this rule limits", Fix: "Add the descriptor to the routes that the rule is for, or remove the rule.",
-			})
+			found = append(found, finding(RuleNotReached, rule.String(), "requests that only this rule limits", "Add the descriptor to the routes that the rule is for, or remove the rule.",
+				"No route of this Envoy can send %s.", pathText(rule.Path)))
 		}
 	}
 	return found
@@ -83,7 +77,7 @@ func (in *Input) withoutRule(s *sent, reached map[*Rule]map[string]bool) Finding
 			code, n, message = EntryTooFew, 3, fmt.Sprintf("Envoy sends %s; the %s is deeper: %s.", s, rule, wanted)
 		case len(rule.Path) == len(s.entries) && s.sameKeys(rule):
 			code, n, message = OtherValue, 2, fmt.Sprintf("Envoy sends %s; the %s wants %s.", s, rule, wanted)
-		case len(rule.Path) == len(s.entries) && (s.overlaps(rule) || s.similar(rule)):
+		case len(rule.Path) == len(s.entries) && (slices.ContainsFunc(rule.Path, s.has) || s.similar(rule)):
 			code, n, message = OtherKeys, 1, fmt.Sprintf("Envoy sends %s, for which there is no rule; the %s wants %s and is not reached from here.", s, rule, wanted)
 		}
 		if n > rank {
@@ -132,25 +126,19 @@ func (s *sent) sameKeys(r *Rule) bool {
 	})
 }
 
-func (s *sent) permutes(r *Rule) bool {
-	return !slices.ContainsFunc(r.Path, func(n descriptors.Node) bool {
-		return !slices.ContainsFunc(s.entries, func(e entry) bool { return e.takes(n) })
-	})
+// has reports whether an entry can go to a node.
+func (s *sent) has(n descriptors.Node) bool {
+	return slices.ContainsFunc(s.entries, func(e entry) bool { return e.takes(n) })
 }
 
-func (s *sent) overlaps(r *Rule) bool {
-	return slices.ContainsFunc(r.Path, func(n descriptors.Node) bool {
-		return slices.ContainsFunc(s.entries, func(e entry) bool { return e.takes(n) })
-	})
+func (s *sent) permutes(r *Rule) bool {
+	return !slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return !s.has(n) })
 }
 
 func pathText(path []descriptors.Node) string {
-	text := ""
-	for i, n := range path {
-		if i > 0 {
-			text += ", "
-		}
-		text += n.String()
+	var text []string
+	for _, n := range path {
+		text = append(text, n.String())
 	}
-	return "[" + text + "]"
+	return "[" + strings.Join(text, ", ") + "]"
 }
