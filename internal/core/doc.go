@@ -4,6 +4,7 @@
 //   - rules: what the configuration limits; a generation that nothing changes
 //   - identity: the subject of a request, and the names of its logs
 //   - grant: limits that an operator has raised for a time
+//   - probe: denies the calls with one key for some seconds, and notes what they had
 //   - inflight: streams, their holds, and the requests that wait for room
 //   - verdict: what a decision says of a request, and of each of its limits
 //   - decide: the steps of a decision: match, subjects, checks, one store call

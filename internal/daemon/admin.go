@@ -44,7 +44,7 @@ func onLoopback(l net.Listener) bool {
 func (p *process) pages(guard admin.Guard) admin.Pages {
 	return admin.Pages{
 		Metrics: p.measures.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider.Rules), Guard: guard,
-		Access: p.operators.access, Insight: p.operators.insight, History: p.operators.history.Read, State: p.state, Peers: p.operators.peers, Reload: p.reloadNow, Explain: p.explain,
+		Access: p.operators.access, Insight: p.operators.insight, History: p.operators.history.Read, State: p.state, Shared: admin.Shared{Peers: p.operators.peers, Probes: p.operators.probes}, Reload: p.reloadNow, Explain: p.explain,
 		Exemplars: p.measures.tracer != nil, Docs: docs.Handler(p.operators.version),
 	}
 }

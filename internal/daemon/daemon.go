@@ -36,6 +36,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/internal/operate/peers"
+	"github.com/slidegate/slidegate/internal/operate/probelist"
 	"github.com/slidegate/slidegate/internal/operate/rates"
 	"github.com/slidegate/slidegate/internal/operate/tracing"
 )
@@ -189,6 +190,7 @@ type operators struct {
 	insight  *insight.Insight
 	history  *history.Counter
 	grants   insight.Grants
+	probes   *probelist.List
 	access   *admin.Access
 	peers    *peers.Peers // nil: this process knows no others
 	sampler  *rates.Sampler
@@ -288,12 +290,12 @@ func (p *process) makeServers() {
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.measures.metrics,
 		PlainKeys: sources.AsksByKey(s.Tiers), EchoRequest: s.DropIn.EchoRequest, Reference: s.DropIn.Answers,
-		Compare: comparer,
+		Compare: comparer, Probes: p.operators.probes.Active(),
 	})
 	authorization := extauthz.NewService(extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
 		Meters: newAuthorizationMeters(p.measures.registry, p.measures.metrics), Log: p.logs.sampled, PlainKeys: sources.AsksByKey(s.Tiers), Traced: p.measures.authorizations(),
-		Authz: s.Authz, MaxUnknown: maxUnknownKeys,
+		Authz: s.Authz, MaxUnknown: maxUnknownKeys, Probes: p.operators.probes.Active(),
 	})
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, tiers: p.subjects.text,
@@ -360,7 +362,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 			return followHealth(ctx, p.network.health, p.probes.whyUnhealthy, p.logs.main)
 		})
 	}
-	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run, p.operators.history.Run, p.operators.grants.List.Run}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run, p.operators.history.Run, p.operators.grants.List.Run, p.operators.probes.Follow, p.operators.probes.Write}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

@@ -7,6 +7,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/probelist"
 )
 
 const (
@@ -35,6 +36,10 @@ func (p *process) openInsight() {
 	}
 	p.operators.grants = insight.NewGrants(p.store.document(&p.settings.Store, "grants"), time.Now, p.logs.main)
 	o.Grants = p.operators.grants
+	p.operators.probes = probelist.New(probelist.Options{
+		Document: p.store.document(&p.settings.Store, "probes"), Secrets: p.generation.Secrets, Instance: host,
+		Now: time.Now, Log: p.logs.main, Audit: p.logs.audit,
+	})
 	p.store.inspect(&o)
 	p.operators.insight = insight.New(o)
 	p.open.add(p.operators.insight.Close)

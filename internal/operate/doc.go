@@ -6,6 +6,7 @@
 //   - sharedlist: lists of records that all instances share, such as grants.
 //   - glance: the types of /v1/state.
 //   - merge: one answer of those of several instances.
+//   - probelist: starts probes in all instances, and answers what they saw.
 //   - admin: the HTTP API /v1/… with its parameters, tokens and guard, and the pages of text.
 //   - console: HTML pages of the same answers for people.
 //   - client: calls the API of running instances, for the commands of rls.

@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
@@ -33,7 +34,8 @@ type call struct {
 	request  decide.Request
 	entries  []descriptors.Entry
 	policy   decide.Call
-	reply    reply // to a client that is denied; its fields are also on the answer to one that passes
+	probe    *probe.Probe // denies the call; nil: none does
+	reply    reply        // to a client that is denied; its fields are also on the answer to one that passes
 	upstream upstream
 	names    []string // of labels
 }
@@ -65,6 +67,7 @@ const (
 	findKeys     step = iota // finds the API keys of the request
 	findSubjects             // looks up the subjects of the keys, which may wait
 	findLimits               // makes the descriptors that the context asks for
+	noteProbe                // notes the call that a probe denies, which may wait
 	takeLimits               // has the descriptors decided, which may wait
 	finish                   // counts the result
 	done                     // nothing: the result is counted
@@ -117,6 +120,19 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 	}
 	if c.step == findLimits {
 		c.step = s.findLimits(c)
+		if c.probe == nil && s.opts.Probes.On() {
+			c.probe = s.opts.Probes.Find(c.request.Descriptors)
+		}
+		if c.probe != nil {
+			c.step = noteProbe
+		}
+	}
+	if c.step == noteProbe {
+		if !wait {
+			return false, nil // with wait, ctx has the deadline of the caller
+		}
+		s.noteProbe(ctx, c)
+		c.step = finish
 	}
 	if c.step == takeLimits {
 		decided, err := c.policy.Decide(ctx, wait)
@@ -170,6 +186,9 @@ func (s *Service) findKeys(c *call) step {
 		return finish
 	}
 	c.keys.fingerprint = s.opts.Secrets.Fingerprint(key)
+	if s.opts.Probes.On() && s.findProbe(c) {
+		return findLimits
+	}
 	return findSubjects
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
@@ -42,6 +43,8 @@ type Options struct {
 	// MaxUnknown is how many unknown API keys one masked address may send in a minute. Further ones
 	// are denied with 429, the first time without a look-up; known keys pass. Zero: any number.
 	MaxUnknown int
+	// Probes denies the calls with some keys. Nil denies none.
+	Probes *probe.Active
 	// PlainKeys gives Subjects the API keys themselves, and not only their digests.
 	PlainKeys bool
 }

@@ -68,6 +68,19 @@ func appendBody(b []byte, v *decide.Verdict) []byte {
 	return wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
 }
 
+// appendProbed appends the encoded response to a call that a probe denies.
+func appendProbed(b []byte, c *call) []byte {
+	b = wire.AppendNumber(b, answerCode, uint64(code(false)))
+	for range c.request.Descriptors {
+		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte { return wire.AppendNumber(b, statusCode, uint64(code(false))) })
+	}
+	fields, body := answer.Probed(c.probe)
+	for _, f := range fields {
+		b = appendHeader(b, f)
+	}
+	return wire.AppendMessage(b, answerBody, func(b []byte) []byte { return append(b, body...) })
+}
+
 func code(allowed bool) rlsv3.RateLimitResponse_Code {
 	if allowed {
 		return rlsv3.RateLimitResponse_OK

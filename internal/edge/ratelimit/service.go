@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -47,6 +48,8 @@ type Options struct {
 	// Compare gets each decided request, unless another instance compares it already: two services
 	// that compare with each other would never end. Nil compares nothing.
 	Compare Comparer
+	// Probes denies the calls with some keys. Nil denies none.
+	Probes *probe.Active
 	// Reference gives answers the form of envoyproxy/ratelimit; see the manual.
 	Reference bool
 }
@@ -99,6 +102,7 @@ type call struct {
 	limits   []window.Limit // that came with descriptors
 	echo     []byte         // encoded entries of metadata that repeat the request
 	policy   decide.Call
+	probe    *probe.Probe // denies the call; nil: the rules decide it
 	headers  []answer.Header
 }
 
@@ -139,6 +143,12 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 			return true, err
 		}
 	}
+	if c.probe != nil {
+		if wait { // ctx has the deadline of the caller
+			s.opts.Probes.Note(ctx, c.probe, s.opts.Decider.Rules(), c.request.Descriptors, probe.Call{Service: "ratelimit", Domain: c.request.Domain})
+		}
+		return wait, nil
+	}
 	decided, err = c.policy.Decide(ctx, wait)
 	if decided && s.opts.Compare != nil && !c.compared {
 		s.compare(c, err)
@@ -175,12 +185,20 @@ func (s *Service) begin(c *call) error {
 	for range c.read(s.opts.Secrets, s.opts.PlainKeys) {
 		s.opts.Meters.IgnoredOverride()
 	}
-	s.opts.Decider.Begin(&c.policy, c.request)
+	if s.opts.Probes.On() {
+		c.probe = s.opts.Probes.Find(c.request.Descriptors)
+	}
+	if c.probe == nil {
+		s.opts.Decider.Begin(&c.policy, c.request)
+	}
 	return nil
 }
 
 // append appends the answer of a decided request.
 func (s *Service) append(encoded []byte, c *call) []byte {
+	if c.probe != nil {
+		return appendProbed(encoded, c)
+	}
 	v := c.policy.Verdict()
 	if v.Degraded {
 		s.opts.Meters.DegradedAnswer(v.DegradedBy())

@@ -17,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/peers"
+	"github.com/slidegate/slidegate/internal/operate/probelist"
 )
 
 // Pages are the contents of the admin port.
@@ -33,8 +34,7 @@ type Pages struct {
 	History func(context.Context, history.Query) (*history.History, error)
 	// State returns the state of the process.
 	State func() glance.State
-	// Peers are the other instances. Nil: this one knows none.
-	Peers *peers.Peers
+	Shared
 	// Explain says what the active rules say to a request, and charges nothing. A mistake in the
 	// request is an [insight.InvalidError].
 	Explain func(context.Context, ExplainRequest) (*Explained, error)
@@ -54,6 +54,14 @@ type Pages struct {
 	Guard Guard
 	// GRPC answers gRPC calls over HTTP/2. Nil disables gRPC.
 	GRPC http.Handler
+}
+
+// Shared is what instances do together.
+type Shared struct {
+	// Peers are the other instances. Nil: this one knows none.
+	Peers *peers.Peers
+	// Probes starts probes and answers what they saw. It is required.
+	Probes *probelist.List
 }
 
 // index lists the pages and the paths of the API.

@@ -100,6 +100,8 @@ func (a *api) routes() []route {
 		{"GET", "/v1/rules", false, []string{"q", "domain", "limit"}, "The active rules, with their limits in plain words. found is how many fit.", a.rules},
 		{"GET", "/v1/state", false, []string{"instances"}, "The state of this instance: problems, rates, times, store, configuration.", a.state},
 		{"POST", "/v1/explain", false, nil, "Which rules a request matches and why, and what the answer would be now. Charges nothing.", a.explain},
+		{"POST", "/v1/probe", true, nil, "Deny each call with a key for some seconds, in all instances within one second, charge nothing, and keep what it had.", a.startProbe},
+		{"GET", "/v1/probe", false, []string{"id"}, "A probe, and the calls that it has denied.", a.probe},
 		{"POST", "/v1/reload", true, nil, "Read rules and tiers again. 422 if they are refused; the last good ones stay.", a.reload},
 	}
 	if a.Tiers != nil {

@@ -20,11 +20,13 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/core/grant"
+	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/probelist"
 	"github.com/slidegate/slidegate/internal/operate/sharedlist"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -49,6 +51,8 @@ var documented = map[string]struct{ body, answer any }{
 	"GET /v1/rules":          {answer: Rules{}},
 	"GET /v1/state":          {answer: glance.State{}},
 	"POST /v1/explain":       {body: ExplainRequest{}, answer: Explained{}},
+	"POST /v1/probe":         {body: probelist.Request{}, answer: probe.Probe{}},
+	"GET /v1/probe":          {answer: probe.Probe{}},
 	"POST /v1/reload":        {answer: Reloaded{}},
 	"GET /v1/tiers/lookup":   {answer: TierLookup{}},
 }
@@ -155,7 +159,7 @@ func allPages(t testing.TB) Pages {
 		State: func() glance.State {
 			return glance.State{Problems: []glance.Problem{}, Rates: glance.Rates{Decisions: []float64{}, Denials: []float64{}, Degraded: []float64{}, Rules: []glance.RuleRate{}}, Config: glance.Config{Files: []string{}}}
 		},
-		Explain: fakeExplain, Reload: fakeReload,
+		Explain: fakeExplain, Reload: fakeReload, Shared: Shared{Probes: probelist.New(probelist.Options{Document: new(sharedlist.Memory), Secrets: tier.NewSecrets(nil, nil), Instance: "test", Now: time.Now, Log: zap.NewNop(), Audit: zap.NewNop()})},
 	}
 }
 
@@ -312,6 +316,12 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 		{"POST", "/v1/reset", `{"subject": "acme", "reason": "x", "by": "me"}`, 400, "Problem"},
 		{"POST", "/v1/explain", `{"descriptors": [{"entries": []}]}`, 400, "Problem"},
 		{"POST", "/v1/explain", `{"descriptors": []}`, 400, "Problem"},
+		{"POST", "/v1/probe", `{"key": "0123456789abcdef", "seconds": 10}`, 200, "Probe"},
+		{"POST", "/v1/probe", `{"key": "0123456789abcdef", "seconds": 10}`, 400, "Problem"},
+		{"POST", "/v1/probe", `{"key": "0123456789abcde", "seconds": 10}`, 400, "Problem"},
+		{"POST", "/v1/probe", `{"key": "0123456789abcdefg", "seconds": 61}`, 400, "Problem"},
+		{"POST", "/v1/probe", `{"key": "0123456789abcdefg"}`, 400, "Problem"},
+		{"GET", "/v1/probe?id=0123456789ab", "", 404, "Problem"},
 		{"POST", "/v1/reload", "", 200, "Reloaded"},
 	} {
 		got := call{method: tt.method, path: tt.path, token: actToken, body: tt.body}.send(t, h)
