@@ -95,6 +95,9 @@ func TestNote(t *testing.T) {
 	for len(a.Seen()) > 1 {
 		<-a.Seen()
 	}
+	if last := (<-a.Seen()).Call; !last.Cut || len(last.Descriptors) != 1 || len(last.Descriptors[0]) > maxText || last.Deadline != 0 {
+		t.Errorf("a long value: %+v", last)
+	}
 }
 
 // TestParse: instances believe nothing of what is in Redis.
