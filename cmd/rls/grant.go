@@ -28,7 +28,7 @@ type grantCmd struct {
 func grantOf(c *cli) *cobra.Command {
 	var g grantCmd
 	cmd := &cobra.Command{
-		Use:   "grant" + callerUse + " --rule NAME (--factor N | --limit N/WINDOW) --until TIME --reason TEXT",
+		Use:   "grant" + callerUse + " --rule NAME --factor N --until TIME --reason TEXT",
 		Short: "Raise the limits of one rule for a customer, an address or a key until a time.",
 		Long: "Raise the limits of one rule for a customer, an address or a key until a time. " + callerHelp + "\n\n" +
 			"All instances of the store know the grant within a second. It ends by itself, what was used stays counted, and the audit log has it. A second grant for the same rule and customer replaces the first. " +

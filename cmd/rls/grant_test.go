@@ -34,7 +34,7 @@ func TestGrant(t *testing.T) {
 		"no reason":                     {[]string{"grant", "acme", "--rule", "r", "--factor", "2", "--until", "2h"}, 2, "--reason"},
 		"no customer":                   {[]string{"grant", "--rule", "r", "--factor", "2", "--until", "2h", "--reason", "x"}, 2, "name one of"},
 		"a list of a customer":          {[]string{"grant", "acme", "--list"}, 2, "stand alone"},
-		"an instance that is not there": {append(usual, "--admin", p.address()+",127.0.0.1:1"), 3, "1 of 2 instances did not answer"},
+		"an instance that is not there": {append(usual, "--admin", p.address()+",127.0.0.1:1"), 3, "from 1 of 2 instances; 127.0.0.1:1 did not answer"},
 	} {
 		code, out, errs := command(t, "", tt.args...)
 		if code != tt.code || !strings.Contains(out+errs, tt.out) {

@@ -22,6 +22,7 @@ var examples = map[string]string{
 	"digest":       `printf '%s\n' "$KEY" | rls digest`,
 	"usage":        "rls usage acme\nrls usage 203.0.113.7 --rule per-address",
 	"reset":        "rls reset acme --rule per-key --reason 'ticket 4711'",
+	"grant":        "rls grant acme --rule per-key --factor 2 --until 18:00 --reason 'ticket 4711'\nrls grant --list",
 	"denials":      "rls denials --subject acme --since 10m\nrls denials --request 7c1f9e2a-2d51-4b52-a2aa-0c8e7d1b4f63",
 	"top":          "rls top --by rule --minutes 60",
 	"healthcheck":  "rls healthcheck",

@@ -22,7 +22,13 @@ import (
 // explainWith explains a request by the active rules of a decider, with an empty store.
 func explainWith(t *testing.T, d *decide.Decider, req decide.Request) (*explain.Explanation, error) {
 	t.Helper()
-	store := memstore.New(memstore.Options{})
+	return explainIn(t, memstore.Options{}, d, req)
+}
+
+// explainIn explains a request with a store whose clock must agree with that of the Decider.
+func explainIn(t *testing.T, o memstore.Options, d *decide.Decider, req decide.Request) (*explain.Explanation, error) {
+	t.Helper()
+	store := memstore.New(o)
 	defer func() { _ = store.Close() }()
 	return explain.Explain(t.Context(), d.Trial(d.Rules(), store), req, nil)
 }
@@ -115,7 +121,7 @@ func TestExplainBillingDay(t *testing.T) {
 		{"x", "15", rule},
 	} {
 		m := decide.NewMonthly(t, 10, map[string]string{"billing_day": tt.day})
-		e, err := explainWith(t, m.Decider(), *request("api_key=" + tt.key))
+		e, err := explainIn(t, memstore.Options{Clock: func() time.Duration { return 0 }}, m.Decider(), *request("api_key="+tt.key))
 		if err != nil {
 			t.Fatal(err)
 		}
