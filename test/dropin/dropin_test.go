@@ -164,8 +164,14 @@ func TestLastFileOfTheReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("without a file", rlsv3.RateLimitResponse_OK)
-	if !strings.Contains(d.Output(), "rls limits no request, as envoyproxy/ratelimit does") {
-		t.Errorf("nothing is said of it:\n%s", d.Output())
+	err := d.Until(func() error { // its output may come later than its answer
+		if !strings.Contains(d.Output(), "rls limits no request, as envoyproxy/ratelimit does") {
+			return errors.New("nothing is said of it")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("%v:\n%s", err, d.Output())
 	}
 	tree.Write(t, path, dropInRules)
 	until("with rules again", rlsv3.RateLimitResponse_OVER_LIMIT)

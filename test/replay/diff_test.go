@@ -27,7 +27,7 @@ func TestDiffLive(t *testing.T) {
 	redis := servers.StartRedis(t)
 	for store, env := range map[string]map[string]string{
 		"memory": {},
-		"redis":  {stack.EnvStoreType: "redis", stack.EnvRedisURL: "redis://" + redis.Addr()},
+		"redis":  {stack.EnvStoreType: "redis", stack.EnvRedisURL: "redis://" + redis.Addr(), stack.EnvStoreTimeout: "10s"},
 	} {
 		t.Run(store, func(t *testing.T) {
 			rls := edge.RLS(t, edge.RLSOptions{Rules: rules("window: 1h, requests: 100"), Tiers: diffTiers, Env: env})

@@ -132,6 +132,11 @@ var fieldCases = map[string]struct {
 		o.Observe = tier.ObserveOnly
 		g.subject.Extra.Overrides["name"] = o
 	}, "limits"},
+	"Override.Until": {nil, func(_ *testing.T, g *generation) {
+		o := g.subject.Extra.Overrides["name"]
+		o.Until = time.Unix(1_900_000_000, 0)
+		g.subject.Extra.Overrides["name"] = o
+	}, "limits"},
 	"Override.Unlimited": {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = tier.Override{Unlimited: true} }, "limits"},
 }
 

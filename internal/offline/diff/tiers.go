@@ -309,7 +309,7 @@ func observeOf(s *tier.Subject, rule string) tier.Observe {
 	return o.Observe
 }
 
-// ownObserve compares what the overrides of a subject say of observing, under a rule with these terms.
+// overrideObserve compares what the overrides of a subject say of observing, under a rule with these terms.
 func overrideObserve(termsBefore, termsAfter *rules.Terms, before, after tier.Observe) (c Change, changed bool) {
 	if before == after {
 		return c, false

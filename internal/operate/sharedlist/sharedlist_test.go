@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,12 +25,12 @@ type record struct {
 // A fakeDocument fails while err is set.
 type fakeDocument struct {
 	Memory
-	err error
+	fails atomic.Bool
 }
 
 func (d *fakeDocument) Load(ctx context.Context, known string) (string, []byte, error) {
-	if d.err != nil {
-		return "", nil, d.err
+	if d.fails.Load() {
+		return "", nil, errors.New("connection refused")
 	}
 	return d.Memory.Load(ctx, known)
 }
@@ -37,8 +38,13 @@ func (d *fakeDocument) Load(ctx context.Context, known string) (string, []byte, 
 // An instance has a list, and the names that it was last given.
 type instance struct {
 	*List[record]
-	names string
-	log   *observer.ObservedLogs
+	last atomic.Value // names in one line
+	log  *observer.ObservedLogs
+}
+
+func (i *instance) names() string {
+	names, _ := i.last.Load().(string)
+	return names
 }
 
 func newInstance(d Document) *instance {
@@ -59,7 +65,7 @@ func newInstance(d Document) *instance {
 			for _, r := range all {
 				names = append(names, r.Name)
 			}
-			i.names = strings.Join(names, " ")
+			i.last.Store(strings.Join(names, " "))
 		},
 	})
 	return i
@@ -91,8 +97,8 @@ func TestInstances(t *testing.T) {
 			time.Sleep(after)
 			synctest.Wait()
 			for n, i := range []*instance{one, two} {
-				if i.names != names {
-					t.Errorf("instance %d has %q, want %q", n+1, i.names, names)
+				if got := i.names(); got != names {
+					t.Errorf("instance %d has %q, want %q", n+1, got, names)
 				}
 			}
 		}
@@ -101,10 +107,10 @@ func TestInstances(t *testing.T) {
 		want(time.Second-1, "short long")
 		two.add(t, "other", time.Minute)
 		want(time.Second-1, "short long other")
-		d.err = errors.New("connection refused")
+		d.fails.Store(true)
 		want(7*time.Second, "short long other")
 		want(2*time.Second, "long other")
-		d.err = nil
+		d.fails.Store(false)
 		if err := two.Change(ctx, func(all []*record) ([]*record, error) { return all[1:], nil }); err != nil {
 			t.Error(err)
 		}
@@ -140,14 +146,14 @@ func TestMalformed(t *testing.T) {
 		if data == "null" {
 			lines = 0
 		}
-		if i.names != left || i.log.Len() != lines {
-			t.Errorf("%.40s: %q, %d lines, want %q", data, i.names, i.log.Len(), left)
+		if i.names() != left || i.log.Len() != lines {
+			t.Errorf("%.40s: %q, %d lines, want %q", data, i.names(), i.log.Len(), left)
 		}
 		i.add(t, "next", time.Hour)
 		other := newInstance(&d)
 		_, _ = other.refresh(t.Context())
-		if want := strings.TrimSpace(left + " next"); other.names != want || other.log.Len() > 0 {
-			t.Errorf("%.40s: after a change %q, want %q", data, other.names, want)
+		if want := strings.TrimSpace(left + " next"); other.names() != want || other.log.Len() > 0 {
+			t.Errorf("%.40s: after a change %q, want %q", data, other.names(), want)
 		}
 	}
 }
@@ -166,7 +172,7 @@ func TestChangesAtOnce(t *testing.T) {
 	all.Wait()
 	i := newInstance(&d)
 	_, _ = i.refresh(t.Context())
-	if got := len(strings.Fields(i.names)); got != 40 {
-		t.Errorf("%d records: %s", got, i.names)
+	if got := len(strings.Fields(i.names())); got != 40 {
+		t.Errorf("%d records: %s", got, i.names())
 	}
 }
