@@ -299,8 +299,19 @@ func (c *comparison) overrideChanges(before, after *tier.Subject) move {
 		if c, ok := overrideObserve(was.TermsOf(before.Tier), is.TermsOf(after.Tier), observeOf(before, was.Name), observeOf(after, is.Name)); ok {
 			m.add(is, []Change{c})
 		}
+		if old, now := untilOf(before, was.Name), untilOf(after, is.Name); old != now {
+			m.add(is, []Change{{What: "until", Old: old, New: now, Verdict: Both}})
+		}
 	}
 	return m
+}
+
+// untilOf says when the override of a subject ends.
+func untilOf(s *tier.Subject, rule string) string {
+	if o, _ := s.Override(rule); !o.Until.IsZero() {
+		return o.Until.UTC().Format(time.RFC3339)
+	}
+	return "no end"
 }
 
 // observeOf returns what the override of a subject says of observing.
