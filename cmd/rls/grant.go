@@ -41,7 +41,7 @@ func grantOf(c *cli) *cobra.Command {
 	f.BoolVar(&g.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
 	f.StringVar(&g.Rule, "rule", "", "the `NAME` of the rule whose limits are raised")
 	f.Float64Var(&g.Factor, "factor", 0, "multiply the limits by `N`, such as 2 or 1.5")
-	f.StringVar(&g.Amount.Limit, "limit", "", "raise the limit of this window to `N/WINDOW`, such as 500/minute or 500/10s; N alone is for requests in flight")
+	f.StringVar(&g.Limit, "limit", "", "raise the limit of this window to `N/WINDOW`, such as 500/minute or 500/10s; N alone is for requests in flight")
 	f.StringVar(&g.Until, "until", "", "the `TIME` at which it ends, at most 31 days away: 18:00 (UTC), 2026-01-31T18:00:00Z, or 2h from now")
 	f.StringVar(&g.Reason, "reason", "", "the `TEXT` for the audit log: why")
 	f.BoolVar(&g.List, "list", false, "instead print the grants that have not ended")
@@ -93,7 +93,7 @@ func (g *grantCmd) request(c *cli, args []string) (r insight.GrantRequest, err e
 	case strings.TrimSpace(g.Reason) == "":
 		return r, usage("--reason: say why, for the audit log")
 	}
-	if err := g.Amount.Valid(); err != nil {
+	if err := g.Valid(); err != nil {
 		return r, usage("--factor, --limit: %w", err)
 	}
 	until, err := client.Until(g.Until, time.Now().UTC())

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
 	// Time zones of calendars, for machines and images that have no database of them: 0.4 MB.
 	_ "time/tzdata"
 

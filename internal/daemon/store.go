@@ -97,7 +97,7 @@ func (s store) fill(state *glance.State) {
 		state.Store.Logs, state.Store.Bytes = m.Logs, m.Bytes
 		return
 	}
-	state.Store.Servers, state.Store.Instances = s.redis.states().all(), s.redis.scopes[0].Store.Instances()
+	state.Store.Servers, state.Store.Instances = s.redis.states().all(), s.redis.scopes[0].Instances()
 	l := s.redis.Front.Stats()
 	state.Leases = glance.Leases{Made: l.Leases, Admitted: l.LeasedHits, Returned: l.ReturnedHits}
 }

@@ -18,7 +18,8 @@ const (
 // hostSays has routes with limits of their own, and what the virtual host says to the ratelimit filter.
 func hostSays(text string) setup {
 	return routes(loginFirst+listed("all", everything, toUpstream, byAddress), patch{
-		find: "              typed_per_filter_config:\n                envoy.filters.http.cors:\n", put: "              typed_per_filter_config:\n                envoy.filters.http.ratelimit: {" + text + "}\n                envoy.filters.http.cors:\n"})
+		find: "              typed_per_filter_config:\n                envoy.filters.http.cors:\n", put: "              typed_per_filter_config:\n                envoy.filters.http.ratelimit: {" + text + "}\n                envoy.filters.http.cors:\n",
+	})
 }
 
 // in moves a part of the configuration to a file.

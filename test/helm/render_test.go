@@ -169,7 +169,9 @@ func TestRenderPeers(t *testing.T) {
 				t.Errorf("%s: %q: want %t in\n%s", values, text, want, in)
 			}
 		}
-		var policy struct{ Spec struct{ Ingress, Egress []map[string]any } }
+		var policy struct {
+			Spec struct{ Ingress, Egress []map[string]any }
+		}
 		for _, document := range bytes.Split(rendered, []byte("\n---\n")) {
 			if bytes.Contains(document, []byte("kind: NetworkPolicy\nmetadata:\n  name: slidegate\n")) {
 				if err := yaml.Unmarshal(document, &policy); err != nil {

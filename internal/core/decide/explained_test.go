@@ -121,7 +121,7 @@ func TestExplainBillingDay(t *testing.T) {
 		{"x", "15", rule},
 	} {
 		m := decide.NewMonthly(t, 10, map[string]string{"billing_day": tt.day})
-		e, err := explainIn(t, memstore.Options{Clock: func() time.Duration { return 0 }}, m.Decider(), *request("api_key="+tt.key))
+		e, err := explainIn(t, memstore.Options{Clock: func() time.Duration { return 0 }}, m.Decider(), *request("api_key=" + tt.key))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,10 @@ const (
 	MaxTime = 31 * 24 * time.Hour
 	// MaxFactor is the largest factor.
 	MaxFactor = 1000
-	// MaxReason and MaxText bound the reason and each other text, in bytes.
-	MaxReason, MaxText = 500, 1 << 10
+	// MaxReason bounds the reason, in bytes.
+	MaxReason = 500
+	// MaxText bounds each other text, in bytes.
+	MaxText = 1 << 10
 	// idLen is the length of an id.
 	idLen = 12
 )

@@ -18,8 +18,10 @@ import (
 
 // Bounds of probes.
 const (
-	// MaxTime is the longest time of a probe. Keep is how long it can be read after its end.
-	MaxTime, Keep = time.Minute, 5 * time.Minute
+	// MaxTime is the longest time of a probe.
+	MaxTime = time.Minute
+	// Keep is how long a probe can be read after its end.
+	Keep = 5 * time.Minute
 	// MaxProbes is the largest number of probes that run, or that can be read.
 	MaxProbes = 4
 	// MaxCalls is how many calls of a probe are kept.

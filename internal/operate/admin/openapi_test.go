@@ -274,7 +274,7 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 		{"GET", "/v1/resets", "", 200, "Resets"},
 		{"POST", "/v1/grants", `{"address": "192.0.2.7", "rule": "per-address", "factor": 2, "until": "2h", "reason": "ticket 4711"}`, 200, "Grant"},
 		{"GET", "/v1/grants", "", 200, "Grants"},
-		{"POST", "/v1/grants", `{"address": "192.0.2.7", "rule": "per-adress", "factor": 2, "until": "2h", "reason": "ticket 4711"}`, 400, "Problem"},
+		{"POST", "/v1/grants", `{"address": "192.0.2.7", "rule": "per-addr", "factor": 2, "until": "2h", "reason": "ticket 4711"}`, 400, "Problem"},
 		{"POST", "/v1/grants", `{"address": "192.0.2.7", "rule": "per-address", "factor": 2, "until": "2h"}`, 400, "Problem"},
 		{"DELETE", "/v1/grants/0123456789ab", "", 404, "Problem"},
 		{"GET", "/v1/denials?since=5m&shadow=no&limit=3", "", 200, "Denials"},

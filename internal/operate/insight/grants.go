@@ -82,7 +82,7 @@ func (i *Insight) Grant(ctx context.Context, r GrantRequest) (*grant.Grant, erro
 	if err := CheckReason(r.Reason); err != nil {
 		return nil, err
 	}
-	if err := r.Amount.Valid(); err != nil {
+	if err := r.Valid(); err != nil {
 		return nil, badQuery("%v", err)
 	}
 	now := i.now()

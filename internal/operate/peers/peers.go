@@ -129,12 +129,16 @@ func Ask[T any](ctx context.Context, p *Peers, path string, here T, sum func([]m
 	}
 	wait.Wait()
 	if silent > 0 {
-		all = append(all, merge.Answer[T]{From: words.Counted(uint64(silent), "instance") + " without an address", Count: silent,
-			Err: errors.New("set admin.peers_key_file there, and let admin.address be reachable from other machines")})
+		all = append(all, merge.Answer[T]{
+			From: words.Counted(uint64(silent), "instance") + " without an address", Count: silent,
+			Err: errors.New("set admin.peers_key_file there, and let admin.address be reachable from other machines"),
+		})
 	}
 	if more > 0 {
-		all = append(all, merge.Answer[T]{From: words.Counted(uint64(more), "further instance"), Count: more,
-			Err: fmt.Errorf("an instance asks %d others at most", maxAsked)})
+		all = append(all, merge.Answer[T]{
+			From: words.Counted(uint64(more), "further instance"), Count: more,
+			Err: fmt.Errorf("an instance asks %d others at most", maxAsked),
+		})
 	}
 	return sum(all)
 }
@@ -158,7 +162,7 @@ func (p *Peers) others() (addresses []netip.AddrPort, silent, more int) {
 		switch {
 		case text == "":
 			silent++
-		case err != nil || a.String() != text || a.Port() == 0 || ip.Is4In6() || !ip.IsGlobalUnicast() && !(ip.IsLoopback() && self.Addr().IsLoopback()):
+		case err != nil || a.String() != text || a.Port() == 0 || ip.Is4In6() || !ip.IsGlobalUnicast() && (!ip.IsLoopback() || !self.Addr().IsLoopback()):
 			p.malformed.Do(func() {
 				p.o.Log.Warn("an entry of an instance in Redis has no valid address, so it is not asked; find the program that writes the key instances below store.redis.key_prefix")
 			})
@@ -179,8 +183,8 @@ func (p *Peers) ask(ctx context.Context, to, path string) ([]byte, error) {
 		return nil, err
 	}
 	salt := make([]byte, saltBytes)
-	_, _ = rand.Read(salt) // never fails
-	sealed := p.aead(asks, salt).Seal(nil, nil, text, nil)
+	_, _ = rand.Read(salt)                                 // never fails
+	sealed := p.aead(asks, salt).Seal(nil, nil, text, nil) //nolint:gosec // the AEAD makes a random nonce
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+to+Path, bytes.NewReader(slices.Concat(salt, sealed)))
 	if err != nil {
 		return nil, err

@@ -16,8 +16,13 @@ func Grants(w io.Writer, all []*grant.Grant, p Page) {
 		return
 	}
 	t := &terminal.Table{Width: p.Width, Paint: p.Paint, Columns: []terminal.Column{
-		{Title: "ID"}, {Title: "WHO", Least: 10}, {Title: "RULE", Least: 10}, {Title: "GRANTED"}, {Title: "UNTIL (UTC)"},
-		{Title: "BY", Least: 8, Drop: 2}, {Title: "REASON", Least: 10, Drop: 1},
+		{Title: "ID"},
+		{Title: "WHO", Least: 10},
+		{Title: "RULE", Least: 10},
+		{Title: "GRANTED"},
+		{Title: "UNTIL (UTC)"},
+		{Title: "BY", Least: 8, Drop: 2},
+		{Title: "REASON", Least: 10, Drop: 1},
 	}}
 	listed := make(map[string]bool)
 	for _, g := range all {

@@ -135,7 +135,7 @@ func (s *service) history(_ context.Context, q history.Query) (*history.History,
 	case "empty":
 		return h, nil
 	case "degraded":
-		return nil, errors.New("Redis does not answer")
+		return nil, errors.New("no answer of Redis")
 	case "huge":
 		h.Of = history.OfInstance
 	}

@@ -21,7 +21,7 @@ func (s *service) Grant(_ context.Context, r insight.GrantRequest) (*grant.Grant
 	if s.kind == "degraded" {
 		return nil, errUnavailable
 	}
-	if err := r.Amount.Valid(); err != nil {
+	if err := r.Valid(); err != nil {
 		return nil, &insight.InvalidError{Text: err.Error()}
 	}
 	if err := insight.CheckReason(r.Reason); err != nil {
