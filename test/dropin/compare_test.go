@@ -166,7 +166,8 @@ func TestCompareWithAReferenceThatHangs(t *testing.T) {
 		}
 	}
 	counts := c.settle()
-	if counts["ok timeout"]+counts["ok skipped"] != 500 || counts["ok timeout"] < 5 {
+	// A process that is stopped may answer a call or two that it has already read.
+	if counts["ok timeout"]+counts["ok skipped"]+counts["ok ok"] != 500 || counts["ok timeout"] < 5 || counts["ok ok"] > 5 {
 		t.Errorf("got %v", counts)
 	}
 	c.old.Resume()
