@@ -286,6 +286,11 @@ func (s *PostgresServer) Resume() { s.signal(syscall.SIGCONT) }
 func (s *PostgresServer) signal(sig syscall.Signal) {
 	s.t.Helper()
 	signal(s.t, s.process, "PostgreSQL", sig)
+	for deadline := time.Now().Add(process.Timeout); sig == syscall.SIGSTOP && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if state, _ := processState(fmt.Sprintf("/proc/%d/stat", s.process.ID())); state == "T" {
+			break // before that it may still start a session
+		}
+	}
 	for _, pid := range s.sessions() {
 		_ = syscall.Kill(pid, sig) // it may have ended
 	}
