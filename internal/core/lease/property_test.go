@@ -129,7 +129,7 @@ type charged struct {
 // compareWaits proves that a denial from memory equals the answer of the store, unless the
 // other process has charged the log since. If something remained, it may have done so within
 // a second. If nothing remained, only a larger limit or a usage update can do so. Hits may
-// have expired since.
+// have expired since: then more remains than the denial says, and the next hit expires later.
 func compareWaits(t *rapid.T, now time.Duration, checks []window.Check, got, want []window.Decision, elsewhere []charged) {
 	for i, c := range checks {
 		g, w := got[i], want[i]
@@ -146,8 +146,8 @@ func compareWaits(t *rapid.T, now time.Duration, checks []window.Check, got, wan
 		if meanwhile {
 			continue
 		}
-		if 0 < g.Remaining && g.Remaining < w.Remaining {
-			g.Remaining = w.Remaining
+		if 0 < g.Remaining && g.Remaining < w.Remaining && g.UnitAfter <= w.UnitAfter {
+			g.Remaining, g.UnitAfter = w.Remaining, w.UnitAfter
 		}
 		if g != w {
 			t.Fatalf("at %v: %+v: got %+v, want %+v", now, c, got[i], w)
