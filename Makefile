@@ -233,7 +233,7 @@ lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, 32 b
 # .vale has the rules. The files that .vale/unclean matches are left out until they are rewritten.
 .PHONY: reference
 reference: ## write the pages of docs/reference from the code
-	go run -pgo=off ./internal/docgen
+	go run -pgo=off ./test/docgen
 	go test -pgo=off -count=1 ./cmd/rls -run '^TestCommandsPage$$' -update
 
 # These two need Python packages, so they are no part of make test.

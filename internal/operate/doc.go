@@ -18,7 +18,6 @@
 //   - logs: makes the logger of a process.
 //   - redislog: prints a log that Redis holds.
 //   - docs: serves the manual.
-//   - console/consoletest: helpers of tests.
 //
 // No package here decides a request.
 package operate

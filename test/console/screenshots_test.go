@@ -13,7 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/slidegate/slidegate/internal/operate/console/consoletest"
+	"github.com/slidegate/slidegate/test/consoletest"
 )
 
 var (

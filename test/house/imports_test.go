@@ -19,7 +19,7 @@ var wings = []struct{ wing, imports string }{
 	{"internal/config", "internal/config internal/core internal/text pkg"},
 	{"internal/edge", "internal/edge internal/core internal/config/settings internal/text pkg"},
 	{"internal/migrate internal/operate internal/offline", "internal pkg docs envoy"},
-	{"internal/daemon internal/docgen limiter cmd", "internal pkg limiter docs"},
+	{"internal/daemon limiter cmd", "internal pkg limiter docs"},
 }
 
 // libraries lists prefixes of import paths and the packages that may import them.
@@ -32,7 +32,7 @@ var libraries = []struct {
 	{"github.com/prometheus", "others get small interfaces", "internal/operate/metrics internal/operate/admin internal/migrate/compat/stats internal/daemon"},
 	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", "internal/migrate/compat/stats"},
 	{"github.com/maypok86/otter", "what is remembered has a bound", "internal/core/denials internal/core/lease internal/core/fallback internal/core/tier"},
-	{"go.yaml.in/yaml", "nothing else knows YAML", "internal/config/strict internal/config/rules internal/config/ruletests internal/config/tiers internal/offline/replay/envoyfile internal/docgen"},
+	{"go.yaml.in/yaml", "nothing else knows YAML", "internal/config/strict internal/config/rules internal/config/ruletests internal/config/tiers internal/offline/replay/envoyfile"},
 	{"go.opentelemetry.io", "a span is made in one place", "internal/operate/tracing internal/daemon"},
 	{"github.com/apache/datasketches-go", "what is counted for people has a bound", "internal/operate/insight internal/offline/replay"},
 	{"github.com/klauspost/compress", "only access logs are packed", "internal/offline/replay/accesslog"},

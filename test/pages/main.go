@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slidegate/slidegate/internal/operate/admin"
-	"github.com/slidegate/slidegate/internal/operate/console/consoletest"
+	"github.com/slidegate/slidegate/test/consoletest"
 )
 
 func main() {

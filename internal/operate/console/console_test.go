@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/slidegate/slidegate/internal/operate/console/consoletest"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/test/consoletest"
 )
 
 // pages are the pages of the console, with a state in which each part is used.

@@ -18,7 +18,7 @@ func TestMetadataKeys(t *testing.T) {
 		listed = append(listed, k.Name)
 	}
 	for _, file := range []string{"answer/dynamic/dynamic.go", "extauthz/answer.go", "ratelimit/metadata.go"} {
-		text, err := os.ReadFile("../edge/" + file)
+		text, err := os.ReadFile("../../internal/edge/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}
