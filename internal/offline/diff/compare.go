@@ -2,6 +2,7 @@ package diff
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,15 +23,18 @@ type Set struct {
 type comparison struct {
 	old, new  Set
 	locations map[*rules.Rule]string
-	given     map[*rules.Rules]map[inDomain][]string // paths of rules by their names in the file
+	sets      map[*rules.Rules]index
 	// lost and taken have the verdicts of all matches by their old and their new rule.
 	lost, taken map[descriptors.RuleID]Verdict
-	names       map[*rules.Rules]map[string][]*rules.Rule
-	fixedKeys   bool                                         // a rule is for a single API key
-	replacers   map[*rules.Rules]map[inDomain][]string       // paths of rules by the names that they replace
-	overrides   map[*rules.Rules]map[string]*strings.Builder // the overrides of subjects, by the names of rules
-	starts      map[string]bool                              // labels that say when the periods of a subject start; nil: not known yet
+	starts      map[string]bool // labels that say when the periods of a subject start
 	report      Report
+}
+
+// An index is what a comparison looks up in a set.
+type index struct {
+	given     map[inDomain][]string    // paths of rules by their names in the file
+	names     map[string][]*rules.Rule // as overrides name them
+	overrides map[string]bool          // the names of rules for which subjects have overrides
 }
 
 // inDomain is the name of a rule in a domain.
@@ -40,8 +44,8 @@ type inDomain struct{ domain, name string }
 // with the same settings of API keys. Compare is safe for concurrent use.
 func Compare(old, now Set) *Report {
 	c := &comparison{
-		old: old, new: now, locations: make(map[*rules.Rule]string), given: make(map[*rules.Rules]map[inDomain][]string),
-		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*rules.Rules]map[inDomain][]string), overrides: make(map[*rules.Rules]map[string]*strings.Builder),
+		old: old, new: now, locations: make(map[*rules.Rule]string), sets: make(map[*rules.Rules]index), starts: make(map[string]bool),
+		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict),
 		report: Report{Verdict: Neither, Domains: []DomainChange{}, Rules: []RuleChange{}, Matches: []MatchChange{}, Tiers: []TierChange{}, Subjects: []SubjectChange{}},
 	}
 	r := &c.report
@@ -56,26 +60,28 @@ func Compare(old, now Set) *Report {
 
 // begin notes the names and the locations of a set.
 func (c *comparison) begin(s Set) SetSummary {
-	names, replacers := make(map[inDomain][]string), make(map[inDomain][]string)
+	in := index{make(map[inDomain][]string), make(map[string][]*rules.Rule), make(map[string]bool)}
 	all := s.Rules.All()
 	for i, r := range all {
 		if i < len(s.Locations) {
 			c.locations[r] = s.Locations[i]
 		}
 		if name := r.GivenName(); name != "" {
-			names[inDomain{r.Domain, name}] = append(names[inDomain{r.Domain, name}], r.String())
+			in.given[inDomain{r.Domain, name}] = append(in.given[inDomain{r.Domain, name}], r.String())
 		}
-		for _, name := range r.Replaces {
-			replacers[inDomain{r.Domain, name}] = append(replacers[inDomain{r.Domain, name}], r.String())
-		}
-		for i := range r.Path {
-			c.fixedKeys = c.fixedKeys || !r.Path[i].Open() && s.Rules.HidesEntry(r.Path[i].Key)
+		in.names[r.Name] = append(in.names[r.Name], r)
+		for _, t := range append(slices.Collect(maps.Values(r.ByTier)), r.Terms) {
+			for _, l := range t.Limits {
+				c.starts[l.StartsLabel] = true
+			}
 		}
 	}
-	for _, all := range replacers {
-		slices.Sort(all)
+	for subject := range orEmpty(s.Rules.Tiers()).All() {
+		for _, name := range overridden(subject) {
+			in.overrides[name] = true
+		}
 	}
-	c.given[s.Rules], c.replacers[s.Rules] = names, replacers
+	c.sets[s.Rules] = in
 	summary := SetSummary{Path: s.Path, Rules: len(all)}
 	if d := s.Rules.Tiers(); d != nil {
 		summary.Subjects = d.Subjects()

@@ -29,8 +29,8 @@
 // is [Both], such as 5 in a minute and 50 in an hour.
 //
 //   - Limits of one kind are compared, and a sliding log with a fixed window. Other kinds are [Both].
-//   - Descriptors that get another rule are [Both], unless only the limits of the rules are different,
-//     or, where subjects have overrides of the rules, not even these.
+//   - How a log rounds times is left aside.
+//   - Descriptors that get another rule are [Both].
 //   - Other limits of a subject are [Both] under a rule whose counter is shared.
 //   - Usage updates with charge: always can exceed a limit. So only limits that count each hit for the
 //     same time or longer are compared. Other rules are assumed to get no calls with x-rls-end.

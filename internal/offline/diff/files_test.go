@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -145,8 +146,7 @@ func TestVerdictsAndHistory(t *testing.T) {
 		{"a longer window, with reports", "window: 1m, requests: 10, charge: always", "window: 1h, requests: 10, charge: always", diff.Stricter, diff.Empty, "10 in any 1m → 10 in any 1h"},
 		{"halves of a window", "window: 1m, requests: 10", "window: 30s, requests: 5", diff.Stricter, diff.Empty, "10 in any 1m → 5 in any 30s"},
 		{"halves of a window whose log has milliseconds", "window: 168h, requests: 10", "window: 84h, requests: 5", diff.Both, diff.Empty, "10 in any 1w → 5 in any 84h"},
-		{"a precision that is no multiple", "window: 1m, requests: 10, precision: 7s", "window: 1m, requests: 10, precision: 10s", diff.Both, diff.Kept, ""},
-		{"a precision that is a multiple", "window: 1m, requests: 10, precision: 5s", "window: 1m, requests: 10, precision: 10s", diff.Stricter, diff.Kept, ""},
+		{"a precision", "window: 1m, requests: 10, precision: 5s", "window: 1m, requests: 10, precision: 10s", diff.Both, diff.Kept, ""},
 		{"a larger bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/s, burst: 9", diff.Looser, diff.Kept, "6 in any 1s → 10 in any 1s"},
 		{"a slower bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/m, burst: 5", diff.Stricter, diff.Empty, "6 in any 1s → 6 in any 1m"},
 		{"one more limit", "window: 1m, requests: 5", "limits: [{window: 1m, requests: 5}, {window: 1h, requests: 9}]", diff.Stricter, diff.Partly, "5 in any 1m → 5 in any 1m and 9 in any 1h"},
@@ -169,29 +169,6 @@ func TestVerdictsAndHistory(t *testing.T) {
 	}
 }
 
-// TestRounding: for people a limit that has more is looser, although its times are now rounded. The JSON
-// form keeps the certain verdict.
-func TestRounding(t *testing.T) {
-	rule := func(limit string) diff.Set {
-		return mustLoad(t, tiers, "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r, "+limit+"}}\n")
-	}
-	const less, more = "window: 24h, requests: 9500", "window: 24h, requests: 12000"
-	for _, c := range []struct{ old, now, want string }{
-		{less, more, "looser (times are rounded up to 8.64s above 10,000)"},
-		{more, less, "stricter (times are rounded up to 8.64s above 10,000)"},
-		{"window: 1m, requests: 9, precision: 7s", "window: 1m, requests: 8, precision: 10s", "stricter (times are rounded up to 10s)"},
-		{"window: 1m, requests: 10, precision: 7s", "window: 1m, requests: 10, precision: 10s", "stricter and looser"},
-		{"window: 1h, requests: 9500", "window: 24h, requests: 12000", "stricter and looser"},
-	} {
-		r := diff.Compare(rule(c.old), rule(c.now))
-		var text strings.Builder
-		r.WriteText(&text, false)
-		if r.Verdict != diff.Both || r.Title() != c.want || !strings.Contains(text.String(), "): "+c.want+"\n") && !strings.Contains(text.String(), "  d|api_key: "+c.want+"\n") {
-			t.Errorf("%s → %s: the verdict is %s, the title %q, want %q:\n%s", c.old, c.now, r.Verdict, r.Title(), c.want, text.String())
-		}
-	}
-}
-
 // TestVerdictsOfOverrides: if limits that subjects have of their own make it uncertain what passes, the
 // verdict is Both.
 func TestVerdictsOfOverrides(t *testing.T) {
@@ -211,8 +188,7 @@ func TestVerdictsOfOverrides(t *testing.T) {
 	}{
 		"a higher override": {rule("a*", enforced), rule("a*", enforced), higher, diff.Looser},
 		"a higher override, on a counter that others share": {rule("a*", shared), rule("a*", shared), higher, diff.Both},
-		"another rule that observes too":                    {rule("a*", observed), rule("*", observed), tiers, diff.Neither},
-		"another rule that does not observe":                {rule("a*", observed), rule("*", none), tiers, diff.Both},
+		"another rule":                                      {rule("a*", observed), rule("*", none), tiers, diff.Both},
 	} {
 		r := diff.Compare(mustLoad(t, tiers, c.old), mustLoad(t, c.tiers, c.now))
 		var got []diff.Verdict
@@ -293,7 +269,7 @@ func FuzzCompare(f *testing.F) {
 			return
 		}
 		r := diff.Compare(old, now)
-		r.Lines()
+		r.WriteText(io.Discard, false)
 		if _, err := json.Marshal(r); err != nil {
 			t.Error(err)
 		}

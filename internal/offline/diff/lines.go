@@ -10,34 +10,18 @@ import (
 	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
-// A Line is one line of a report for people. Its text has names of the rules: escape it.
-type Line struct {
-	// Title is true for the first line of a part, whose further lines have a Depth of 1 or 2.
-	Title   bool
-	Depth   int
-	Text    string
-	Verdict Verdict // empty: none
-}
-
-// maxLines bounds what each part of the lines lists. The JSON has all.
+// maxLines bounds what each part of the text lists. The JSON has all.
 const maxLines = 50
 
-type lines []Line
-
-func (l *lines) title(text string, v Verdict) { *l = append(*l, Line{true, 0, text, v}) }
-
-func (l *lines) add(depth int, text string, v Verdict) { *l = append(*l, Line{false, depth, text, v}) }
-
-// more says how many entries are left out.
-func (l *lines) more(depth, n int, what string) {
-	if n > 0 {
-		l.add(depth, fmt.Sprintf("and %d more%s", n, what), "")
-	}
+// lines writes a report as indented lines.
+type lines struct {
+	io.Writer
+	paint terminal.Colours
 }
 
-// Lines returns the report as lines. The first one says which sets it compares, and the verdict.
-func (r *Report) Lines() []Line {
-	var l lines
+// WriteText writes the report for people. The first line says which sets it compares, and the verdict.
+func (r *Report) WriteText(w io.Writer, paint terminal.Colours) {
+	l := &lines{w, paint}
 	l.add(0, r.Old.Path+" → "+r.New.Path+": "+r.Title(), "")
 	if r.Incomplete != "" {
 		l.add(0, "not complete: "+r.Incomplete, "")
@@ -51,7 +35,35 @@ func (r *Report) Lines() []Line {
 	if r.Live != nil {
 		l.live(r.Live)
 	}
-	return l
+}
+
+// title begins a part.
+func (l *lines) title(text string, v Verdict) {
+	fmt.Fprintln(l)
+	l.write(l.paint.Bold(safetext.Text(text)), v)
+}
+
+func (l *lines) add(depth int, text string, v Verdict) {
+	l.write(strings.Repeat(terminal.Gap, depth)+safetext.Text(text), v)
+}
+
+// write writes a line, and a verdict behind it unless that is empty.
+func (l *lines) write(line string, v Verdict) {
+	paint := map[Verdict]func(string) string{Looser: l.paint.Green, Stricter: l.paint.Red, Both: l.paint.Yellow}[v]
+	switch {
+	case paint != nil:
+		line += ": " + paint(v.String())
+	case v != "":
+		line += ": " + v.String()
+	}
+	fmt.Fprintln(l, line)
+}
+
+// more says how many entries are left out.
+func (l *lines) more(depth, n int, what string) {
+	if n > 0 {
+		l.add(depth, fmt.Sprintf("and %d more%s", n, what), "")
+	}
 }
 
 func (l *lines) rules(all []RuleChange) {
@@ -61,7 +73,7 @@ func (l *lines) rules(all []RuleChange) {
 		if location := cmp.Or(c.NewLocation, c.OldLocation); location != "" {
 			text += "  (" + location + ")"
 		}
-		l.title(text, withRounding(spoken(c.Changes, c.Verdict)))
+		l.title(text, c.Verdict)
 		if c.Note != "" {
 			l.add(1, c.Note, "")
 		}
@@ -75,7 +87,7 @@ func (l *lines) changes(all []Change, several bool) {
 	for i := range all {
 		c, v := &all[i], Verdict("")
 		if several {
-			v = withRounding(spoken(all[i:i+1], c.Verdict))
+			v = c.Verdict
 		}
 		l.add(1, c.String(), v)
 		if more := c.Consequences(); more != "" {
@@ -137,27 +149,5 @@ func (l *lines) live(live *Live) {
 			l.add(2, one.Callers[n].String(), "")
 		}
 		l.more(2, one.LeftOut, "")
-	}
-}
-
-// WriteText writes the report as indented lines.
-func (r *Report) WriteText(w io.Writer, paint terminal.Colours) {
-	for _, l := range r.Lines() {
-		line := strings.Repeat(terminal.Gap, l.Depth) + safetext.Text(l.Text)
-		if l.Title {
-			line = "\n" + paint.Bold(line)
-		}
-		switch text := l.Verdict.String(); l.Verdict {
-		case "":
-		case Looser:
-			line += ": " + paint.Green(text)
-		case Stricter:
-			line += ": " + paint.Red(text)
-		case Both:
-			line += ": " + paint.Yellow(text)
-		default:
-			line += ": " + text
-		}
-		fmt.Fprintln(w, line)
 	}
 }

@@ -229,15 +229,15 @@ func (w *walker) add(at [2]node, path []step) {
 		m.NewRule, m.NewPath = after.Name, after.String()
 		is = looks(w.new.Rules, after)
 	}
-	if before != nil && after != nil {
-		m.Verdict, m.History = w.movedVerdict(before, after), historyOf(was, is)
-	} else if m.Verdict = verdictOf(was, is); m.Verdict == Neither { // subjects may have overrides
-		switch {
-		case before != nil && w.overridden(w.old.Rules, before) != "":
-			m.Verdict = Looser
-		case after != nil && w.overridden(w.new.Rules, after) != "":
-			m.Verdict = Stricter
-		}
+	switch {
+	case before != nil && after != nil:
+		m.Verdict, m.History = Both, historyOf(was, is)
+	case before != nil && (verdictOf(was, is) != Neither || w.sets[w.old.Rules].overrides[before.Name]): // subjects may have overrides
+		m.Verdict = Looser
+	case after != nil && (verdictOf(was, is) != Neither || w.sets[w.new.Rules].overrides[after.Name]):
+		m.Verdict = Stricter
+	default:
+		m.Verdict = Neither
 	}
 	m.implied = before == nil && w.old.Rules.Rule(after.ID()) == nil || after == nil && w.new.Rules.Rule(before.ID()) == nil
 	if before != nil {
@@ -260,6 +260,11 @@ func looks(rs *rules.Rules, r *rules.Rule) (all []explain.AccountLimit) {
 		all = append(all, enforcedOf(sample(rs, r, t))...)
 	}
 	return all
+}
+
+// enforcedOf returns the limits that can deny.
+func enforcedOf(all []explain.AccountLimit) []explain.AccountLimit {
+	return slices.DeleteFunc(all, func(l explain.AccountLimit) bool { return l.Observed || !limits(&l) })
 }
 
 // hiddenValue stands for values that must not be shown.

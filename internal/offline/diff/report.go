@@ -120,33 +120,6 @@ type Change struct {
 	// History says whether what callers have used still counts: kept, empty or partly. Empty: the
 	// change has nothing to do with it.
 	History string `json:"history,omitempty"`
-
-	// nearly is the verdict without the rounding of times, and rounding says how times are rounded.
-	// Both are empty unless Verdict is [Both] because of that alone.
-	nearly, rounding string
-}
-
-// spoken returns the verdict of changes for people, who care more for the limits than for the rounding
-// of times. certain is the verdict of all changes.
-func spoken(changes []Change, certain Verdict) (v Verdict, rounding string) {
-	v = Neither
-	for i := range changes {
-		c := &changes[i]
-		rounding = cmp.Or(rounding, c.rounding)
-		v = join(v, cmp.Or(Verdict(c.nearly), c.Verdict))
-	}
-	if certain != Both || rounding == "" || v == Both || v == Neither {
-		return certain, ""
-	}
-	return v, rounding
-}
-
-// withRounding returns a verdict with how times are rounded, if that is not empty.
-func withRounding(v Verdict, rounding string) Verdict {
-	if rounding == "" {
-		return v
-	}
-	return Verdict(string(v) + " (" + rounding + ")")
 }
 
 // A MatchChange is a kind of descriptors that get another rule.

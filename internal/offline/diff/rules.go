@@ -171,7 +171,7 @@ func onStoreError(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 func (c *comparison) replaces(rs *rules.Rules, r *rules.Rule) string {
 	var all []string
 	for _, name := range r.Replaces {
-		all = append(all, c.given[rs][inDomain{r.Domain, name}]...)
+		all = append(all, c.sets[rs].given[inDomain{r.Domain, name}]...)
 	}
 	slices.Sort(all)
 	return strings.Join(slices.Compact(all), ", ")
@@ -252,7 +252,7 @@ func (p *pair) limits() []Change {
 		before, after := sample(p.old.Rules, p.before, t), sample(p.new.Rules, p.after, t)
 		was, is := p.before.TermsOf(t), p.after.TermsOf(t)
 		for _, c := range changesOf(before, after) {
-			if partly(was) && partly(is) && len(before) > 0 && len(after) > 0 && before[0].Log.Key != after[0].Log.Key {
+			if is.Observe > 0 && is.Observe < 1 && was.Observe > 0 && was.Observe < 1 && len(before) > 0 && len(after) > 0 && before[0].Log.Key != after[0].Log.Key {
 				c.Verdict = Both // other logs are only observed
 			}
 			g.add(c, t)
@@ -306,9 +306,8 @@ func (g *grouped) add(c Change, tierName string) {
 func changesOf(before, after []explain.AccountLimit) (all []Change) {
 	history := historyOf(before, after)
 	was, is := textOf(before), textOf(after)
-	nearly, rounding := unrounded(before, after)
 	if was != is {
-		all = append(all, Change{What: "limits", Old: was, New: is, Verdict: enforced(before, after, verdictOf(before, after)), Worst: worstOf(before, after), History: history, nearly: nearly, rounding: rounding})
+		all = append(all, Change{What: "limits", Old: was, New: is, Verdict: enforced(before, after, verdictOf(before, after)), Worst: worstOf(before, after), History: history})
 	} else if history == Empty || history == Partly {
 		all = append(all, Change{What: "log", Old: was, New: is, Verdict: Neither, History: history})
 	}
@@ -329,7 +328,7 @@ func changesOf(before, after []explain.AccountLimit) (all []Change) {
 			}
 			v = enforced(before, after, v)
 		}
-		all = append(all, Change{What: of.what, Old: was, New: is, Verdict: v, History: history, nearly: nearly, rounding: rounding})
+		all = append(all, Change{What: of.what, Old: was, New: is, Verdict: v, History: history})
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -19,16 +20,16 @@ func (c *comparison) tiers() {
 	was, is := c.old.Rules.Tiers(), c.new.Rules.Tiers()
 	for _, name := range tiersOf(c.new.Rules) {
 		if was == nil || !was.HasTier(name) {
-			c.tier(TierChange{What: "added", New: name}, "", name)
+			c.tier(TierChange{What: "added", New: name})
 		}
 	}
 	for _, name := range tiersOf(c.old.Rules) {
 		if is == nil || !is.HasTier(name) {
-			c.tier(TierChange{What: "removed", Old: name}, name, "")
+			c.tier(TierChange{What: "removed", Old: name})
 		}
 	}
 	if was != nil && is != nil && was.DefaultTier() != is.DefaultTier() {
-		c.tier(TierChange{What: "default", Old: was.DefaultTier(), New: is.DefaultTier()}, was.DefaultTier(), is.DefaultTier())
+		c.tier(TierChange{What: "default", Old: was.DefaultTier(), New: is.DefaultTier()})
 	}
 	c.subjects(orEmpty(was), orEmpty(is))
 }
@@ -41,16 +42,16 @@ func orEmpty(d *tier.Directory) *tier.Directory {
 	return d
 }
 
-// tier adds a change of tiers, with the limits of each. An empty tier has none.
-func (c *comparison) tier(t TierChange, before, after string) {
-	var all move
+// tier adds a change of tiers, with its limits.
+func (c *comparison) tier(t TierChange) {
+	all := move{verdict: Neither, changes: []Change{}}
 	switch t.What {
 	case "default":
-		all = c.moved(before, after, nil)
+		all = c.moved(t.Old, t.New, nil)
 	case "added":
-		all = limitsOfTier(c.new.Rules, after)
+		all.ofTier(c.new.Rules, t.New)
 	default:
-		all = limitsOfTier(c.old.Rules, before)
+		all.ofTier(c.old.Rules, t.Old)
 		for i := range all.changes {
 			one := &all.changes[i]
 			one.Old, one.New = one.New, ""
@@ -82,55 +83,43 @@ func (c *comparison) moved(before, after string, except []string) move {
 		if o, ok := observe(fractionOf(was, old.TermsOf(before)), fractionOf(is, r.TermsOf(after))); ok {
 			all = append(all, o)
 		}
-		m.ofOne(r, all)
+		for _, one := range all {
+			if slices.Contains(r.OneLog, true) {
+				one.Verdict = Both // others share its log: they get less where the subject gets more
+			}
+			m.add(r.Name, one)
+		}
 	}
 	return m
 }
 
-// limitsOfTier returns the limits of a tier under the rules that name it, as new ones.
-func limitsOfTier(rs *rules.Rules, name string) move {
-	m := move{verdict: Neither, changes: []Change{}}
+// ofTier adds the limits of a tier under the rules that name it, as new ones.
+func (m *move) ofTier(rs *rules.Rules, name string) {
 	for _, r := range rs.All() {
 		if _, ok := r.ByTier[name]; ok {
 			limits := sample(rs, r, name)
-			m.add(r, []Change{{What: "limits", New: textOf(limits), Verdict: Neither, Worst: worst(limits)}})
+			m.add(r.Name, Change{What: "limits", New: textOf(limits), Verdict: Neither, Worst: worst(limits)})
 		}
 	}
-	return m
 }
 
-// ofOne adds the changes of one subject under a rule. If others share its log, they get less where
-// the subject gets more, so no change is only stricter or only looser.
-func (m *move) ofOne(r *rules.Rule, all []Change) {
-	if slices.Contains(r.OneLog, true) {
-		for i := range all {
-			all[i].Verdict = Both
-		}
-	}
-	m.add(r, all)
-}
-
-// add adds the changes of a rule, up to the bound of the list.
-func (m *move) add(r *rules.Rule, all []Change) {
-	for _, one := range all {
-		one.Rule = r.Name
-		m.verdict = join(m.verdict, one.Verdict)
-		if len(m.changes) < MaxChanges {
-			m.changes = append(m.changes, one)
-		} else {
-			m.leftOut++
-		}
+// add adds a change of a rule, up to the bound of the list.
+func (m *move) add(rule string, one Change) {
+	one.Rule = rule
+	m.verdict = join(m.verdict, one.Verdict)
+	if len(m.changes) < MaxChanges {
+		m.changes = append(m.changes, one)
+	} else {
+		m.leftOut++
 	}
 }
 
 // groups are the changes of subjects, by what they are.
-type groups struct {
-	byKey map[string]*SubjectChange
-}
+type groups map[string]*SubjectChange
 
-func (g *groups) add(id string, change SubjectChange) {
+func (g groups) add(id string, change SubjectChange) {
 	key := fmt.Sprintf("%q %q %q %q", change.What, change.Old, change.New, change.Changes)
-	at := g.byKey[key]
+	at := g[key]
 	if at == nil {
 		if change.Changes == nil {
 			change.Changes = []Change{}
@@ -138,7 +127,7 @@ func (g *groups) add(id string, change SubjectChange) {
 		change.Subjects = []string{}
 		change.Verdict = cmp.Or(change.Verdict, Neither)
 		at = &change
-		g.byKey[key] = at
+		g[key] = at
 	}
 	if at.Count++; len(at.Subjects) < MaxSubjects {
 		at.Subjects = append(at.Subjects, id)
@@ -147,7 +136,7 @@ func (g *groups) add(id string, change SubjectChange) {
 
 // subjects compares the subjects of two directories.
 func (c *comparison) subjects(was, is *tier.Directory) {
-	g := groups{make(map[string]*SubjectChange)}
+	g := make(groups)
 	added, removed := is.NewKeys(was), was.NewKeys(is)
 	moves := make(map[string]move)
 	var ids []string
@@ -168,13 +157,13 @@ func (c *comparison) subjects(was, is *tier.Directory) {
 			g.add(id, SubjectChange{What: "removed", Old: before.Tier, Verdict: Both})
 			continue
 		}
-		c.subject(&g, before, after, moves)
+		c.subject(g, before, after, moves)
 		if a, r := added[id], removed[id]; a+r > 0 {
-			g.add(id, SubjectChange{What: "keys", Old: fmt.Sprintf("%d removed", r), New: fmt.Sprintf("%d added", a), Verdict: keysVerdict(r)})
+			g.add(id, SubjectChange{What: "keys", Old: fmt.Sprintf("%d removed", r), New: fmt.Sprintf("%d added", a), Verdict: map[bool]Verdict{true: Both, false: Neither}[r > 0]}) // requests with a removed key count as those of an unknown one
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(g.byKey)) {
-		c.report.Subjects = append(c.report.Subjects, *g.byKey[key])
+	for _, key := range slices.Sorted(maps.Keys(g)) {
+		c.report.Subjects = append(c.report.Subjects, *g[key])
 	}
 	slices.SortStableFunc(c.report.Subjects, func(a, b SubjectChange) int {
 		return cmp.Or(cmp.Compare(slices.Index(subjectWhats, a.What), slices.Index(subjectWhats, b.What)),
@@ -188,16 +177,8 @@ func (c *comparison) subjects(was, is *tier.Directory) {
 // subjectWhats are the values of [SubjectChange.What] in their order.
 var subjectWhats = []string{"removed", "added", "tier", "disabled", "enabled", "limits", "keys", "labels"}
 
-// keysVerdict: requests with a removed key count as those of an unknown one.
-func keysVerdict(removed int) Verdict {
-	if removed > 0 {
-		return Both
-	}
-	return Neither
-}
-
 // subject compares a subject that both directories have.
-func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[string]move) {
+func (c *comparison) subject(g groups, before, after *tier.Subject, moves map[string]move) {
 	if before.Disabled != after.Disabled {
 		what := "enabled"
 		if after.Disabled {
@@ -219,9 +200,6 @@ func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[s
 	if names := differentLabels(before.Labels(), after.Labels()); names != "" {
 		g.add(before.ID, SubjectChange{What: "labels", New: names, Verdict: c.labelsVerdict(before, after)})
 	}
-	if before.Extra == nil && after.Extra == nil {
-		return
-	}
 	if m := c.overrideChanges(before, after); len(m.changes) > 0 {
 		g.add(before.ID, SubjectChange{What: "limits", Verdict: m.verdict, Changes: m.changes, LeftOut: m.leftOut})
 	}
@@ -235,25 +213,8 @@ func overridden(s *tier.Subject) (names []string) {
 	return slices.Collect(maps.Keys(s.Extra.Overrides))
 }
 
-// written compares the overrides of a subject as the files write them, because there are no rules.
-func written(before, after *tier.Subject) move {
-	m := move{verdict: Neither}
-	for _, name := range sortedUnion(overridden(before), overridden(after)) {
-		was, is := writtenText(before, name), writtenText(after, name)
-		if was != is {
-			m.verdict = Both
-			m.changes = append(m.changes, Change{What: "limits", Rule: name, Old: was, New: is, Verdict: Both})
-		}
-	}
-	return m
-}
-
-// writtenText describes an override.
-func writtenText(s *tier.Subject, rule string) string {
-	o, ok := s.Override(rule)
-	if !ok {
-		return ""
-	}
+// writtenText describes an override as files write it.
+func writtenText(o tier.Override) string {
 	all := []explain.AccountLimit{}
 	for _, l := range o.Limits {
 		all = append(all, explain.AccountLimit{Limit: rules.Limit{Limit: l}})
@@ -262,30 +223,29 @@ func writtenText(s *tier.Subject, rule string) string {
 		all = append(all, explain.AccountLimit{Unlimited: true})
 	}
 	text := textOf(all)
-	if o.Observe != tier.ObserveByRule {
-		text = strings.TrimPrefix(text+", "+observeText(o.Observe), ", ")
+	switch o.Observe {
+	case tier.ObserveOnly:
+		text += ", only observed"
+	case tier.ObserveNot:
+		text += ", enforced"
 	}
 	if !o.Until.IsZero() {
 		text += " until " + o.Until.UTC().Format(time.RFC3339)
 	}
-	return text
+	return strings.TrimPrefix(text, "no limit, ")
 }
 
-// overrideChanges compares the limits of a subject under the rules for which it has an override.
+// overrideChanges compares the overrides of a subject, under the rules that have their names.
 func (c *comparison) overrideChanges(before, after *tier.Subject) move {
-	if len(c.old.Rules.All())+len(c.new.Rules.All()) == 0 {
-		return written(before, after)
-	}
 	m := move{verdict: Neither}
 	var ids []descriptors.RuleID
-	for _, of := range []struct {
-		s     *tier.Subject
-		names map[string][]*rules.Rule
-	}{{before, c.byName(c.old.Rules)}, {after, c.byName(c.new.Rules)}} {
-		for _, name := range overridden(of.s) {
-			for _, r := range of.names[name] {
-				ids = append(ids, r.ID())
-			}
+	for _, name := range sortedUnion(overridden(before), overridden(after)) {
+		all := slices.Concat(c.sets[c.old.Rules].names[name], c.sets[c.new.Rules].names[name])
+		for _, r := range all {
+			ids = append(ids, r.ID())
+		}
+		if change, ok := overrideChange(before, after, name, name); ok && len(all) == 0 {
+			m.add(name, change)
 		}
 	}
 	slices.Sort(ids)
@@ -294,109 +254,64 @@ func (c *comparison) overrideChanges(before, after *tier.Subject) move {
 		if was == nil || is == nil {
 			continue
 		}
+		change, ok := overrideChange(before, after, was.Name, is.Name)
 		old, now := sampleOf(c.old.Rules, was, before), sampleOf(c.new.Rules, is, after)
-		m.ofOne(is, changesOf(old, now))
-		if c, ok := overrideObserve(was.TermsOf(before.Tier), is.TermsOf(after.Tier), observeOf(before, was.Name), observeOf(after, is.Name)); ok {
-			m.add(is, []Change{c})
-		}
-		if old, now := untilOf(before, was.Name), untilOf(after, is.Name); old != now {
-			m.add(is, []Change{{What: "until", Old: old, New: now, Verdict: Both}})
+		if ok || textOf(old) != textOf(now) { // limits of an override take the policy of the rule
+			change.Old, change.New = cmp.Or(change.Old, textOf(old)), cmp.Or(change.New, textOf(now))
+			change.History, change.Worst = historyOf(old, now), worstOf(old, now)
+			had, _ := before.Override(was.Name)
+			has, _ := after.Override(is.Name)
+			one, two := observed(had, was.TermsOf(before.Tier)), observed(has, is.TermsOf(after.Tier))
+			if !slices.Contains(is.OneLog, true) && had.Until.Equal(has.Until) {
+				change.Verdict = rising(cmp.Compare(one, two))
+			}
+			if max(one, two) < 1 {
+				change.Verdict = join(change.Verdict, verdictOf(old, now))
+			}
+			m.add(is.Name, change)
 		}
 	}
 	return m
 }
 
-// untilOf says when the override of a subject ends.
-func untilOf(s *tier.Subject, rule string) string {
-	if o, _ := s.Override(rule); !o.Until.IsZero() {
-		return o.Until.UTC().Format(time.RFC3339)
+// overrideChange compares the overrides that a subject has of a rule with two names.
+func overrideChange(before, after *tier.Subject, oldName, newName string) (change Change, ok bool) {
+	was, had := before.Override(oldName)
+	is, has := after.Override(newName)
+	change = Change{What: "limits", Verdict: Both}
+	if had {
+		change.Old = writtenText(was)
 	}
-	return "no end"
+	if has {
+		change.New = writtenText(is)
+	}
+	return change, had != has || !reflect.DeepEqual(was, is)
 }
 
-// observeOf returns what the override of a subject says of observing.
-func observeOf(s *tier.Subject, rule string) tier.Observe {
-	o, _ := s.Override(rule)
-	return o.Observe
-}
-
-// overrideObserve compares what the overrides of a subject say of observing, under a rule with these terms.
-func overrideObserve(termsBefore, termsAfter *rules.Terms, before, after tier.Observe) (c Change, changed bool) {
-	if before == after {
-		return c, false
-	}
-	fraction := func(o tier.Observe, of *rules.Terms) float64 {
-		switch o {
-		case tier.ObserveOnly:
-			return 1
-		case tier.ObserveNot:
-			return 0
-		default:
-			return of.Observe
-		}
-	}
-	return Change{
-		What: "observe", Old: observeText(before), New: observeText(after),
-		Verdict: rising(cmp.Compare(fraction(before, termsBefore), fraction(after, termsAfter))),
-	}, true
-}
-
-// observeText describes what an override says of observing.
-func observeText(o tier.Observe) string {
-	switch o {
+// observed returns the fraction of the logs that an override leaves only observed.
+func observed(o tier.Override, of *rules.Terms) float64 {
+	switch o.Observe {
 	case tier.ObserveOnly:
-		return "only observed"
+		return 1
 	case tier.ObserveNot:
-		return "enforced"
+		return 0
 	default:
-		return "as the rule says"
+		return of.Observe
 	}
-}
-
-// byName returns the rules of a set by their names, as overrides name them.
-func (c *comparison) byName(rs *rules.Rules) map[string][]*rules.Rule {
-	if c.names == nil {
-		c.names = make(map[*rules.Rules]map[string][]*rules.Rule)
-	}
-	if c.names[rs] == nil {
-		c.names[rs] = make(map[string][]*rules.Rule)
-		for _, r := range rs.All() {
-			c.names[rs][r.Name] = append(c.names[rs][r.Name], r)
-		}
-	}
-	return c.names[rs]
 }
 
 // differentLabels names the labels that are different. Their values may be private.
 func differentLabels(before, after map[string]string) string {
-	var names []string
-	for name, value := range before {
-		if now, ok := after[name]; !ok || now != value {
-			names = append(names, name)
-		}
-	}
-	for name := range after {
-		if _, ok := before[name]; !ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	names := sortedUnion(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(after)))
+	return strings.Join(slices.DeleteFunc(names, func(name string) bool {
+		was, had := before[name]
+		is, has := after[name]
+		return had == has && was == is
+	}), ", ")
 }
 
 // labelsVerdict: a label may say on which day the periods of a calendar start.
 func (c *comparison) labelsVerdict(before, after *tier.Subject) Verdict {
-	if c.starts == nil {
-		c.starts = make(map[string]bool)
-		for _, r := range slices.Concat(c.old.Rules.All(), c.new.Rules.All()) {
-			for _, t := range append(slices.Collect(maps.Values(r.ByTier)), r.Terms) {
-				for i := range t.Limits {
-					c.starts[t.Limits[i].StartsLabel] = true
-				}
-			}
-		}
-		delete(c.starts, "")
-	}
 	for label := range c.starts {
 		if before.Labels()[label] != after.Labels()[label] {
 			return Both

@@ -77,16 +77,10 @@ func implies(a, b *rules.Limit, excess bool) bool {
 
 // bounds reports whether a sliding window a bounds the windows of b.
 func bounds(a, b *rules.Limit, excess bool) bool {
-	if longer(a, b) {
+	if a.Window >= b.Window { // it counts each hit for as long, but for the rounding of times
 		return a.Hits <= b.Hits
 	}
 	return !excess && a.Hits <= b.Hits/rules.Covering(a, b)
-}
-
-// longer reports whether a sliding window a counts each hit for as long as b does.
-func longer(a, b *rules.Limit) bool {
-	as, bs := a.Rounding(), b.Rounding()
-	return a.Window >= b.Window+bs || a.Window >= b.Window && as > 0 && as%bs == 0
 }
 
 // slower reports whether no more tokens come back to a bucket a in any time.
@@ -179,28 +173,4 @@ func historyOf(before, after []explain.AccountLimit) string {
 	default:
 		return Partly
 	}
-}
-
-// unrounded compares limits as [verdictOf] does, but as if those after rounded times as those before. It
-// returns nothing unless the rounding alone makes the verdict [Both].
-func unrounded(before, after []explain.AccountLimit) (nearly, rounding string) {
-	if len(before) != len(after) || enforced(before, after, verdictOf(before, after)) != Both {
-		return "", ""
-	}
-	var longest time.Duration
-	above := ""
-	after = slices.Clone(after)
-	for i := range after {
-		for _, l := range []rules.Limit{before[i].Limit, after[i].Limit} {
-			if longest = max(longest, l.Precision); l.Precision > 0 && l.Precision == window.Precision(l.Limit) {
-				above = " above 10,000"
-			}
-		}
-		after[i].Limit.Precision = before[i].Limit.Precision
-	}
-	v := verdictOf(before, after)
-	if v != Looser && v != Stricter {
-		return "", ""
-	}
-	return string(v), "times are rounded up to " + longest.String() + above
 }

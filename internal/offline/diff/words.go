@@ -13,18 +13,7 @@ func (r *Report) Title() string {
 	if !r.Changed {
 		return "no change in meaning"
 	}
-	if len(r.Matches)+len(r.Tiers)+len(r.Subjects) > 0 || r.Verdict != Both {
-		return r.Verdict.String()
-	}
-	all, rounding := Neither, ""
-	for i := range r.Rules {
-		v, how := spoken(r.Rules[i].Changes, r.Rules[i].Verdict)
-		all, rounding = join(all, v), cmp.Or(rounding, how)
-	}
-	if all == Both {
-		rounding = ""
-	}
-	return withRounding(all, rounding).String()
+	return r.Verdict.String()
 }
 
 // String says what changes, and from what to what.

@@ -178,16 +178,6 @@ func TestImplies(t *testing.T) {
 	implied := make(map[[2]window.Policy]int)
 	for range random.Steps(t, 5000, 20_000) {
 		a, b := randomLimit(rnd), randomLimit(rnd)
-		scale := time.Duration(1)
-		if rnd.IntN(2) == 0 {
-			scale = 100_000 // the logs of the longest windows have milliseconds
-		}
-		for _, l := range []*rules.Limit{&a, &b} {
-			if l.Policy == window.Sliding {
-				l.Precision = []time.Duration{0, 0, 300 * time.Millisecond, 700 * time.Millisecond, time.Second}[rnd.IntN(5)] * scale
-			}
-			l.Window *= scale
-		}
 		if !implies(&a, &b, false) {
 			continue
 		}
@@ -200,7 +190,7 @@ func TestImplies(t *testing.T) {
 		for at := 1_700_000_000 * time.Second; len(hits) < 150; {
 			switch rnd.IntN(9) {
 			case 0:
-				at += time.Duration(rnd.IntN(41)) * 100 * time.Millisecond * scale
+				at += time.Duration(rnd.IntN(41)) * 100 * time.Millisecond
 			case 1:
 				at += a.Window // its hits expire
 			case 2:
@@ -228,7 +218,7 @@ func TestVerdictsAreCertain(t *testing.T) {
 	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	directory := moveTiers(t)
-	verdicts, moved := make(map[Verdict]int), make(map[Verdict]int)
+	verdicts := make(map[Verdict]int)
 	for range 2000 {
 		var rs []rules.Rule
 		for range rnd.IntN(4) {
@@ -241,11 +231,6 @@ func TestVerdictsAreCertain(t *testing.T) {
 			continue
 		}
 		verdicts[r.Verdict]++
-		for _, m := range r.Matches {
-			if m.OldPath != "" && m.NewPath != "" {
-				moved[m.Verdict]++
-			}
-		}
 		check := func(first, then *rules.Rules) {
 			hits := passing(t, first, randomHits(rnd))
 			if again := passing(t, then, hits); len(again) != len(hits) {
@@ -260,9 +245,8 @@ func TestVerdictsAreCertain(t *testing.T) {
 		}
 	}
 	for _, v := range []Verdict{Stricter, Looser, Neither, Both} {
-		if verdicts[v] < 50 || moved[v] < 5 {
-			t.Errorf("seed %d: only %d reports and %d moves are %s", seed, verdicts[v], moved[v], v)
+		if verdicts[v] < 50 {
+			t.Errorf("seed %d: only %d reports are %s", seed, verdicts[v], v)
 		}
 	}
-	t.Logf("reports %v, moves %v", verdicts, moved)
 }
