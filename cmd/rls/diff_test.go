@@ -90,7 +90,7 @@ func TestDiffJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
-	if !r.Changed || r.Verdict != diff.Stricter || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewLocation != exampleNewRules+":6" {
+	if !r.Changed || r.Verdict != diff.Both || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewLocation != exampleNewRules+":6" {
 		t.Errorf("%+v", r)
 	}
 }
