@@ -25,7 +25,7 @@ type (
 	entry struct {
 		GenericKey    *genericKey    `json:"genericKey"`
 		RequestHeader *requestHeader `json:"requestHeader"`
-		// Envoy and Gloo name it in the plural.
+		// Envoy names it in the plural.
 		RequestHeaders *requestHeader `json:"requestHeaders"`
 		RemoteAddress  *struct{}      `json:"remoteAddress"`
 
@@ -181,15 +181,12 @@ func TestRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := map[string]int{"istio": 5, "contour": 3, "kgateway": 4, "gloo": 3}
+	sent := map[string]int{"istio": 5, "contour": 3, "kgateway": 4}
 	for _, rules := range files {
 		dir := filepath.Dir(rules)
 		name := filepath.Base(dir)
 		t.Run(name, func(t *testing.T) {
 			found, domain := snippets(t, dir, name == "kgateway")
-			if domain == "" {
-				domain = "custom" // Gloo has no other
-			}
 			if len(found) != sent[name] {
 				t.Errorf("the snippets send %q, want %d descriptors", found, sent[name])
 			}
