@@ -55,22 +55,36 @@ type Options struct {
 	Hops int
 }
 
-// Input is what the checks look at.
-type Input struct {
+// input is what the checks look at, and what they find.
+type input struct {
 	*envoydump.Seen
-	Service       *Service
-	Options       Options
-	Managers      []*Manager // those to check
+	service       *Service
+	options       Options
+	findings      []Finding
 	unread        []string
 	broken        []string // how calls of rls have failed
-	sites, chosen []*site
+	sites, chosen []*site  // chosen are those to check
 	domains       map[string]*descriptors.Tree[*Rule]
 	matched       map[string][]*Rule // by domain and descriptor
 }
 
-// NotRead adds what a check cannot read, so that a person does not take it for right.
-func (in *Input) NotRead(format string, args ...any) {
+// notRead adds what a check cannot read, so that a person does not take it for right.
+func (in *input) notRead(format string, args ...any) {
 	in.unread = append(in.unread, fmt.Sprintf(format, args...))
+}
+
+// report adds a finding with a message. The caller may change it until the next one.
+func (in *input) report(k kind, where, format string, args ...any) *Finding {
+	in.findings = append(in.findings, Finding{k.severity, k.code, where, fmt.Sprintf(format, args...), k.passes, k.fix})
+	return &in.findings[len(in.findings)-1]
+}
+
+// reportSent is report for a descriptor. Unless the kind says otherwise, the requests pass that only this
+// descriptor limits.
+func (in *input) reportSent(k kind, s *sent, format string, args ...any) *Finding {
+	f := in.report(k, s.route.where, format, args...)
+	f.Passes = cmp.Or(f.Passes, "requests that only "+s.text+" limits")
+	return f
 }
 
 // A Report is the result, and the document of --json.
@@ -81,28 +95,26 @@ type Report struct {
 	NotRead []string `json:"not_read"`
 }
 
-// checks are all checks, in the order of the findings of one severity.
-var checks = []func(*Input) []Finding{
-	unlimited, oneHop, domains, asked, reach, hiddenRoutes, lists, switches, metadata, removedCredentials, headers, pathChanges, clientAddress, spellings,
-	limitCalls, authorizationCalls, clusters, answered, process,
-}
-
 // Run compares what Envoy shows with what is known of rls.
 func Run(seen *envoydump.Seen, service *Service, o Options) *Report {
-	in := &Input{Seen: seen, Service: service, Options: o, unread: slices.Clone(seen.NotRead), matched: make(map[string][]*Rule)}
+	in := &input{Seen: seen, service: service, options: o, unread: slices.Clone(seen.NotRead), matched: make(map[string][]*Rule)}
 	if len(seen.Listeners) == 0 {
-		in.NotRead("listeners: Envoy shows none")
+		in.notRead("listeners: Envoy shows none")
 	}
 	in.findManagers()
-	out, reported := &Report{Findings: []Finding{}, NotRead: []string{}}, make(map[Finding]bool)
-	for _, check := range checks {
-		for _, f := range check(in) {
-			f.Severity = cmp.Or(f.Severity, severities[f.Code], Error)
-			f.Where, f.Message, f.Passes, f.Fix = safetext.Text(f.Where), safetext.Text(f.Message), safetext.Text(f.Passes), safetext.Text(f.Fix)
-			if !reported[f] {
-				reported[f] = true
-				out.Findings = append(out.Findings, f)
-			}
+	// The order is that of the findings of one severity.
+	for _, check := range []func(){
+		in.unlimited, in.oneHop, in.wrongDomains, in.asked, in.reach, in.hiddenRoutes, in.lists, in.switches, in.metadata, in.removedCredentials,
+		in.headers, in.pathChanges, in.clientAddresses, in.spellings, in.limitCalls, in.authorizationCalls, in.clusters, in.answered, in.process,
+	} {
+		check()
+	}
+	out, reported := &Report{Findings: []Finding{}, NotRead: []string{}, Proven: in.proven()}, make(map[Finding]bool)
+	for _, f := range in.findings {
+		f.Where, f.Message, f.Passes, f.Fix = safetext.Text(f.Where), safetext.Text(f.Message), safetext.Text(f.Passes), safetext.Text(f.Fix)
+		if !reported[f] {
+			reported[f] = true
+			out.Findings = append(out.Findings, f)
 		}
 	}
 	slices.SortStableFunc(out.Findings, func(a, b Finding) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
@@ -111,7 +123,6 @@ func Run(seen *envoydump.Seen, service *Service, o Options) *Report {
 	}
 	slices.Sort(out.NotRead)
 	out.NotRead = slices.Compact(out.NotRead)
-	out.Proven = in.proven()
 	return out
 }
 

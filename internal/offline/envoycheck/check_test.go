@@ -14,8 +14,8 @@ import (
 
 const managerType = `"@type": "x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", "normalize_path": true, "merge_slashes": true, "path_with_escaped_slashes_action": "REJECT_REQUEST"`
 
-// manager is a network filter with HTTP filters and routes of one virtual host.
-func manager(filters, routes string) string {
+// hcm is a network filter with HTTP filters and routes of one virtual host.
+func hcm(filters, routes string) string {
 	return fmt.Sprintf(`{"name": "m", "typed_config": {%s, "http_filters": [%s], "route_config": {"virtual_hosts": [{"name": "h", "routes": [%s]}]}}}`, managerType, filters, routes)
 }
 
@@ -69,53 +69,53 @@ func TestRun(t *testing.T) {
 	}{
 		{
 			what:  "Envoy Gateway: a rule of a header is a note, and a route without a policy too",
-			dump:  dump(listener("gw", 80, chain("", manager(limiter("envoy.filters.http.ratelimit", "gw"), limited("a", "app", headerRule)+`, `+limited("b", "app", ""))))),
+			dump:  dump(listener("gw", 80, chain("", hcm(limiter("envoy.filters.http.ratelimit", "gw"), limited("a", "app", headerRule)+`, `+limited("b", "app", ""))))),
 			rules: []admin.Rule{described("gw", "3 per 1h", "httproute/a/rule/0=httproute/a/rule/0", "rule-0-match-0")},
 			want:  []string{"note header-needed route h/a", "note no-descriptor route h/b", "note client-header route h/a"}, proven: "1 route of 1 listener send",
 		},
 		{
 			what: "Istio: passthrough chains and outbound listeners are no findings",
 			dump: dump(
-				listener("virtualInbound", 15006, chain("", fmt.Sprintf(tcp, "through"))+", "+chain("8080", manager(limiter("r", "edge"), limited("in", "inbound|8080", byAddress)))),
+				listener("virtualInbound", 15006, chain("", fmt.Sprintf(tcp, "through"))+", "+chain("8080", hcm(limiter("r", "edge"), limited("in", "inbound|8080", byAddress)))),
 				listener("virtualOutbound", 15001, chain("", fmt.Sprintf(tcp, "through"))),
-				listener("10.0.0.1_80", 80, chain("", manager("", limited("out", "outbound|80", "")))),
+				listener("10.0.0.1_80", 80, chain("", hcm("", limited("out", "outbound|80", "")))),
 			),
 			rules: []admin.Rule{perAddress}, proven: "1 route of 1 listener send",
 		},
 		{
 			what:  "another listener for the same application is one",
-			dump:  dump(listener("in", 80, chain("", manager(limiter("r", "edge"), limited("a", "app", byAddress)))), listener("back", 81, chain("", manager("", limited("b", "app", "")))), listener("raw", 82, chain("", fmt.Sprintf(tcp, "app")))),
+			dump:  dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress)))), listener("back", 81, chain("", hcm("", limited("b", "app", "")))), listener("raw", 82, chain("", fmt.Sprintf(tcp, "app")))),
 			rules: []admin.Rule{perAddress}, want: []string{"error no-filter listener back", "warning tcp-listener listener raw"},
 		},
 		{
 			what: "the operator names the listeners", options: Options{Listeners: []string{"in"}},
-			dump:  dump(listener("in", 80, chain("", manager(limiter("r", "edge"), limited("a", "app", byAddress)))), listener("back", 81, chain("", manager("", limited("b", "app", ""))))),
+			dump:  dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress)))), listener("back", 81, chain("", hcm("", limited("b", "app", ""))))),
 			rules: []admin.Rule{perAddress},
 		},
 		{
-			what: "no rules at all", dump: dump(listener("in", 80, chain("", manager(limiter("r", "edge"), limited("a", "app", byAddress))))),
+			what: "no rules at all", dump: dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress))))),
 			want: []string{"error wrong-domain listener in"}, proven: "0 routes of 0 listeners",
 		},
 		{
-			what: "a hidden value takes any value", dump: dump(listener("in", 80, chain("", manager(limiter("r", "edge"), limited("a", "app", byAddress+`, {"actions": [{"generic_key": {"descriptor_key": "api_key", "descriptor_value": "k"}}]}`))))),
+			what: "a hidden value takes any value", dump: dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress+`, {"actions": [{"generic_key": {"descriptor_key": "api_key", "descriptor_value": "k"}}]}`))))),
 			rules: []admin.Rule{perAddress, described("edge", "1 per 1s", "api_key=***")},
 		},
 		{
-			what: "patterns of values", dump: dump(listener("in", 80, chain("", manager(limiter("r", "edge"), limited("a", "app", `{"actions": [{"generic_key": {"descriptor_value": "search"}}]}`))))),
+			what: "patterns of values", dump: dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", `{"actions": [{"generic_key": {"descriptor_value": "search"}}]}`))))),
 			rules: []admin.Rule{described("edge", "1 per 1s", "generic_key=se*")}, proven: "1 route",
 		},
 		{
 			what: "a filter within another one", notRead: "filter c of listener in",
-			dump: dump(listener("in", 80, chain("", manager(`{"name": "c", "typed_config": {"@type": "x/envoy.extensions.common.matching.v3.ExtensionWithMatcher", "a": "envoy.extensions.filters.http.ratelimit.v3.RateLimit"}}`, limited("a", "app", ""))))),
+			dump: dump(listener("in", 80, chain("", hcm(`{"name": "c", "typed_config": {"@type": "x/envoy.extensions.common.matching.v3.ExtensionWithMatcher", "a": "envoy.extensions.filters.http.ratelimit.v3.RateLimit"}}`, limited("a", "app", ""))))),
 			want: []string{"error no-filter listener in"},
 		},
 		{
 			what: "a filter from elsewhere", notRead: "filter e of listener in: a discovery service has its configuration",
-			dump: dump(listener("in", 80, chain("", manager(`{"name": "e", "config_discovery": {}}, `+limiter("r", "edge"), limited("a", "app", byAddress))))), rules: []admin.Rule{perAddress},
+			dump: dump(listener("in", 80, chain("", hcm(`{"name": "e", "config_discovery": {}}, `+limiter("r", "edge"), limited("a", "app", byAddress))))), rules: []admin.Rule{perAddress},
 		},
 		{
 			what: "actions that are new", notRead: "a descriptor of route h/a of listener in",
-			dump: dump(listener("in", 80, chain("", manager(limiter("r", "edge"), limited("a", "app", byAddress+`, {"actions": [{"extension": {"name": "x"}}]}, {"actions": [7]}`))))), rules: []admin.Rule{perAddress},
+			dump: dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress+`, {"actions": [{"extension": {"name": "x"}}]}, {"actions": [7]}`))))), rules: []admin.Rule{perAddress},
 		},
 		{
 			what: "a matcher tree, and filters of weighted clusters", notRead: "matcher tree of virtual host h of listener in; typed_per_filter_config of the weighted clusters of route h/prefix /",
@@ -130,7 +130,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			what:  "hostile names",
-			dump:  dump(listener("in\\u001b[31m", 80, chain("", manager("", limited("a\u202e", "app", ""))))),
+			dump:  dump(listener("in\\u001b[31m", 80, chain("", hcm("", limited("a\u202e", "app", ""))))),
 			rules: []admin.Rule{perAddress}, want: []string{`error no-filter listener in\x1b[31m`},
 		},
 	} {
@@ -203,7 +203,7 @@ func TestText(t *testing.T) {
 	for i := range 30 {
 		routes = append(routes, fmt.Sprintf(`{"name": "r%d", "match": {"path": "/%d"}, "route": {"cluster": "app"}}`, i, i))
 	}
-	report := run(t, dump(listener("in", 80, chain("", manager(limiter("r", "edge"), strings.Join(routes, ", "))))), Options{}, perAddress)
+	report := run(t, dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), strings.Join(routes, ", "))))), Options{}, perAddress)
 	var out strings.Builder
 	report.WriteText(&out, 60, false)
 	for line := range strings.Lines(out.String()) {
@@ -218,8 +218,8 @@ func TestText(t *testing.T) {
 
 // FuzzRun checks that no dump ends the program, and that each text is safe to print.
 func FuzzRun(f *testing.F) {
-	f.Add(dump(listener("in", 80, chain("", manager(limiter("r", "edge"), limited("a", "app", byAddress))))))
-	f.Add(dump(listener("gw", 80, chain("", manager(limiter("r", "gw"), limited("a", "app", headerRule))))))
+	f.Add(dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress))))))
+	f.Add(dump(listener("gw", 80, chain("", hcm(limiter("r", "gw"), limited("a", "app", headerRule))))))
 	f.Fuzz(func(t *testing.T, text string) {
 		seen, err := envoydump.Decode(strings.NewReader(text))
 		if err != nil {
@@ -227,7 +227,7 @@ func FuzzRun(f *testing.F) {
 		}
 		report := Run(seen, &Service{Rules: rulesFrom([]admin.Rule{perAddress, described("edge", "1 per 1s", "route=a", "x*")})}, Options{Edge: true, Complete: true})
 		for _, f := range report.Findings {
-			if all := f.Where + f.Message + f.Passes + f.Fix; strings.ContainsFunc(all, safetext.Unsafe) || severities[f.Code] == "" && f.Severity == "" {
+			if all := f.Where + f.Message + f.Passes + f.Fix; strings.ContainsFunc(all, safetext.Unsafe) || f.Severity.rank() < 0 {
 				t.Errorf("%q: %+v", text, f)
 			}
 		}

@@ -1,8 +1,10 @@
 package envoycheck
 
 import (
-	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
@@ -11,89 +13,83 @@ import (
 // A called is a cluster of rls, and a filter that calls it.
 type called struct {
 	*envoydump.Cluster
-	found
-	by    string
-	hosts []envoydump.Host // nil: unknown
-	tls   *envoydump.UpstreamTLS
+	where, by string
+	hosts     []envoydump.Host // nil: unknown
+	tls       *envoydump.UpstreamTLS
 }
 
 // clusters checks the clusters that the filters of the checked listeners call.
-func clusters(in *Input) (all []Finding) {
+func (in *input) clusters() {
 	seen := make(map[string]bool)
-	check := func(by string, call envoydump.Call) {
+	check := func(f *filter, call envoydump.Call) {
 		name := call.Envoy.Cluster
 		switch c := in.Clusters[name]; {
 		case name == "":
-			in.NotRead("the service that the %s calls", by)
+			in.notRead("the service that the %s calls", f.where())
 		case seen[name]:
 		case c == nil:
-			out := found{where: "cluster " + name}
-			out.add(NoCluster, notAsked, "Name the cluster of rls in the filter, or add the cluster.", "Envoy has no such cluster, and the %s calls it.", by)
-			all = append(all, out.all...)
+			in.report(noCluster, "cluster "+name, "Envoy has no such cluster, and the %s calls it.", f.where())
 		default:
-			out := &called{Cluster: c, found: found{where: "cluster " + name}, by: by}
+			out := &called{Cluster: c, where: "cluster " + name, by: f.where()}
 			if in.Live != nil && in.Live.Hosts != nil {
 				out.hosts = append([]envoydump.Host{}, in.Live.Hosts[name]...)
 			}
 			if c.TransportSocket != nil {
 				out.tls, _ = c.TransportSocket.Config.Message.(*envoydump.UpstreamTLS)
 			}
-			for _, check := range []func(*Input, *called){protocol, secure, bounds, endpoints, certificates, calls} {
-				check(in, out)
+			for _, check := range []func(*called){in.protocol, in.secure, in.bounds, in.endpoints, in.certificates, in.calls} {
+				check(out)
 			}
-			all = append(all, out.all...)
 		}
 		seen[name] = true
 	}
-	for _, m := range in.Managers {
-		for _, f := range m.Limits {
-			check(f.of(m), f.Service.Call)
+	for m := range in.managers() {
+		for _, f := range m.limits {
+			check(&f.filter, f.Service.Call)
 		}
-		for _, f := range m.Authorizations {
-			check(f.of(m), f.Call)
+		for _, f := range m.authorizations {
+			check(&f.filter, f.Call)
 		}
 	}
-	return all
 }
 
-// options are the protocols of the cluster. Nil: HTTP/1.1, or those of the field HTTP2.
-func (c *called) options() *envoydump.HTTPOptions {
+// options are the protocols of the cluster. Without any it has HTTP/1.1, or that of the field HTTP2.
+func (c *called) options() (o envoydump.HTTPOptions) {
 	for _, options := range c.Options {
 		if o, ok := options.Message.(*envoydump.HTTPOptions); ok {
-			return o
+			return *o
 		}
 	}
-	return nil
+	return o
 }
 
 // protocol: gRPC needs HTTP/2.
-func protocol(in *Input, c *called) {
-	o := c.options()
-	switch {
-	case c.HTTP2 != nil, o != nil && (o.Auto != nil || o.Explicit != nil && o.Explicit.HTTP1 == nil):
-	case o != nil && o.Downstream != nil:
-		in.NotRead("the protocol of %s, which follows that of the client", c.where)
+func (in *input) protocol(c *called) {
+	switch o := c.options(); {
+	case c.HTTP2 != nil, o.Auto != nil, o.Explicit != nil && o.Explicit.HTTP1 == nil:
+	case o.Downstream != nil:
+		in.notRead("the protocol of %s, which follows that of the client", c.where)
 	default:
-		c.add(ClusterHTTP1, notAsked, "Add http2_protocol_options to explicit_http_config.", "The cluster has HTTP/1.1, and gRPC needs HTTP/2: every call fails.")
+		in.report(clusterHTTP1, c.where, "The cluster has HTTP/1.1, and gRPC needs HTTP/2: every call fails.")
 	}
 }
 
 // secure compares TLS on both sides.
-func secure(in *Input, c *called) {
+func (in *input) secure(c *called) {
 	if c.TransportSocket != nil && c.tls == nil && !strings.HasSuffix(c.TransportSocket.Config.Type, "RawBuffer") || len(c.SocketMatches) > 0 {
-		in.NotRead("transport socket of %s", c.where)
+		in.notRead("transport socket of %s", c.where)
 		return
 	}
 	socket := slices.ContainsFunc(c.hosts, func(h envoydump.Host) bool { return h.Address.Pipe.Path != "" }) // without TLS
-	if s := in.Service.Settings; s != nil && !socket && !c.answered() && s.GRPC.TLS.On() != (c.tls != nil) {
+	if s := in.service.Settings; s != nil && !socket && !c.answered() && s.GRPC.TLS.On() != (c.tls != nil) {
 		if c.tls != nil {
-			c.add(TLSMismatch, notAsked, "Remove the transport_socket, or set grpc.tls in rls.", "Envoy calls rls over TLS, and rls expects plain text.")
+			in.report(tlsMismatch, c.where, "Envoy calls rls over TLS, and rls expects plain text.")
 		} else {
-			c.add(TLSMismatch, notAsked, "Add a transport_socket with TLS to the cluster.", "Envoy calls rls in plain text, and rls expects TLS.")
+			in.report(tlsMismatch, c.where, "Envoy calls rls in plain text, and rls expects TLS.").Fix = "Add a transport_socket with TLS to the cluster."
 		}
 	}
 	if c.tls != nil && !c.tls.Verifies() {
-		c.add(TLSNotVerified, "", "Add a validation_context with trusted_ca and a name.", "Envoy does not verify the certificate of rls: any server at this address may answer.")
+		in.report(tlsNotVerified, c.where, "Envoy does not verify the certificate of rls: any server at this address may answer.")
 	}
 }
 
@@ -110,7 +106,7 @@ const (
 )
 
 // bounds checks how many calls may be under way, and what takes an endpoint out.
-func bounds(_ *Input, c *called) {
+func (in *input) bounds(c *called) {
 	requests, connections := uint64(defaultBound), uint64(defaultBound)
 	for _, t := range c.Breakers.Thresholds {
 		if t.Priority != "" && t.Priority != "DEFAULT" {
@@ -124,19 +120,89 @@ func bounds(_ *Input, c *called) {
 		}
 	}
 	if requests <= defaultBound {
-		c.add(BreakerDefault, fmt.Sprintf("requests beyond %d calls at a time", requests), "Set max_requests: 16384 in circuit_breakers.",
-			"At most %d calls may be under way; Envoy's default is %d. If rls is slow for a moment, Envoy asks it about no further request.", requests, defaultBound)
+		in.report(breakerDefault, c.where, "At most %d calls may be under way; Envoy's default is %d. If rls is slow for a moment, Envoy asks it about no further request.", requests, defaultBound)
 	}
 	streams := c.HTTP2
-	if o := c.options(); o != nil && o.Explicit != nil {
+	if o := c.options(); o.Explicit != nil {
 		streams = o.Explicit.HTTP2
 	}
-	if streams != nil && streams.Streams != nil {
-		if most := uint64(*streams.Streams) * connections; most < fewCalls {
-			c.add(CallsQueue, "requests whose call waits too long", "Remove max_concurrent_streams.", "At most %d calls may be under way on all connections. Others wait, and may time out.", most)
-		}
+	if streams != nil && streams.Streams != nil && uint64(*streams.Streams)*connections < fewCalls {
+		in.report(callsQueue, c.where, "At most %d calls may be under way on all connections. Others wait, and may time out.", uint64(*streams.Streams)*connections)
 	}
 	if c.Outliers != nil {
-		c.add(OutlierDetection, "requests while rls is ejected", "Remove outlier_detection. Health checks find an instance that is gone.", "Outlier detection may eject rls after a few calls that time out.")
+		in.report(outlierDetection, c.where, "Outlier detection may eject rls after a few calls that time out.")
 	}
+}
+
+// endpoints checks where Envoy calls rls, and whether it regards the endpoints as healthy.
+func (in *input) endpoints(c *called) {
+	if c.hosts == nil && c.Type != "EDS" && c.Assignment.Empty() || c.hosts != nil && len(c.hosts) == 0 {
+		in.report(noEndpoint, c.where, "The cluster has no endpoint, and the %s calls it.", c.by)
+		return
+	}
+	in.addresses(c)
+	allOut := !slices.ContainsFunc(c.hosts, func(h envoydump.Host) bool { return !h.Out() })
+	for _, h := range c.hosts {
+		at := text(h.Address)
+		switch {
+		case !h.Out():
+		case !h.Health.FailedOutlier && allOut:
+			in.report(endpointOut, c.where, "The endpoint %s does not pass its health checks. No other endpoint is left.", at)
+		case !h.Health.FailedOutlier:
+			f := in.report(endpointOut, c.where, "The endpoint %s does not pass its health checks.", at)
+			f.Severity, f.Passes = Warning, ""
+		case allOut && c.LB.Panic != nil && c.LB.Panic.Value == 0:
+			f := in.report(endpointEjected, c.where, "Outlier detection has ejected the endpoint %s, and healthy_panic_threshold is 0: Envoy does not call rls.", at)
+			f.Severity, f.Passes, f.Fix = Error, notAsked, "Remove outlier_detection, or set healthy_panic_threshold above 0."
+		case allOut:
+			in.report(endpointEjected, c.where, "Outlier detection has ejected the endpoint %s. Envoy calls it only because no other is left.", at)
+		default:
+			in.report(endpointEjected, c.where, "Outlier detection has ejected the endpoint %s.", at)
+		}
+	}
+}
+
+// addresses says so if no endpoint is an address of rls, and rls has answered no call. A proxy in
+// front of rls may have another address, and then calls have answers.
+func (in *input) addresses(c *called) {
+	if in.service.Settings == nil || c.answered() || len(c.hosts) == 0 {
+		return
+	}
+	var called, listens []string
+	failed := false
+	for _, a := range in.service.Settings.GRPC.Address {
+		listens = append(listens, string(a))
+	}
+	for _, h := range c.hosts {
+		if slices.ContainsFunc(listens, func(a string) bool { return reaches(h.Address, a) }) {
+			return
+		}
+		called = append(called, text(h.Address))
+		failed = failed || h.Stat("cx_connect_fail")+h.Stat("rq_total") > 0
+	}
+	f := in.report(otherAddress, c.where, "Envoy calls %s, and rls listens for Envoy on %s. No call has succeeded.", strings.Join(called, ", "), strings.Join(listens, ", "))
+	if !failed {
+		f.Severity = Warning // nothing was tried
+	}
+}
+
+// reaches reports whether an endpoint may be an address on which rls listens. Port 0 is any port.
+func reaches(a envoydump.Address, listens string) bool {
+	if path, ok := strings.CutPrefix(listens, "unix://"); ok || a.Pipe.Path != "" {
+		return ok && path == a.Pipe.Path
+	}
+	host, port, err := net.SplitHostPort(listens)
+	if port == "0" {
+		return true
+	}
+	ip, notIP := netip.ParseAddr(host)
+	return err == nil && port == strconv.Itoa(a.Socket.Port) && (notIP != nil || ip.IsUnspecified() || host == a.Socket.Address)
+}
+
+// text is an address as people write it.
+func text(a envoydump.Address) string {
+	if a.Pipe.Path != "" {
+		return a.Pipe.Path
+	}
+	return net.JoinHostPort(a.Socket.Address, strconv.Itoa(a.Socket.Port))
 }

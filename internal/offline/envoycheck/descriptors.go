@@ -2,17 +2,47 @@ package envoycheck
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
+// sent is a descriptor that a route can send.
+type sent struct {
+	route   *route
+	filter  *limitFilter
+	limit   *envoydump.RateLimit
+	domain  string
+	entries []entry
+	text    string
+	// skipped is true if an entry with skip_if_absent is missing.
+	skipped bool
+	// ofRoute is true if the rate limit is under route or the virtual host.
+	ofRoute bool
+	// rules are those that it may match.
+	rules []*Rule
+}
+
+// An entry has a value, or one that differs by request.
+type entry struct {
+	descriptors.Node
+	of *envoydump.Action
+}
+
+func (s *sent) String() string { return s.text }
+
+// limits reports whether rls may deny because of the descriptor.
+func (s *sent) limits() bool {
+	return len(s.limit.Override) > 0 || slices.ContainsFunc(s.rules, func(r *Rule) bool { return r.Limits })
+}
+
 // maxSkips bounds the entries with skip_if_absent of one descriptor: each doubles what it can be.
 const maxSkips = 6
 
 // sent returns the descriptors that a list can make. ofRoute is true for lists in which stages count.
-func (in *Input) sent(r *route, f *LimitFilter, domain string, list []envoydump.RateLimit, ofRoute bool) (all []*sent) {
+func (in *input) sent(r *route, f *limitFilter, domain string, list []envoydump.RateLimit, ofRoute bool) (all []*sent) {
 	for i := range list {
 		limit := &list[i]
 		if ofRoute && limit.Stage != f.Stage {
@@ -20,11 +50,12 @@ func (in *Input) sent(r *route, f *LimitFilter, domain string, list []envoydump.
 		}
 		entries, skips, known := in.entries(limit, r)
 		if !known || skips > maxSkips {
-			in.NotRead("a descriptor of %s", r.where)
+			in.notRead("a descriptor of %s", r.where)
 			continue
 		}
 		for missing := range 1 << skips {
 			s := &sent{route: r, filter: f, limit: limit, domain: domain, skipped: missing > 0, ofRoute: ofRoute}
+			var path []descriptors.Node
 			at := 0
 			for _, e := range entries {
 				if e.of.SkipIfAbsent {
@@ -32,8 +63,9 @@ func (in *Input) sent(r *route, f *LimitFilter, domain string, list []envoydump.
 						continue
 					}
 				}
-				s.entries = append(s.entries, e)
+				s.entries, path = append(s.entries, e), append(path, e.Node)
 			}
+			s.text = pathText(path)
 			s.rules = in.match(domain, s)
 			all = append(all, s)
 		}
@@ -41,43 +73,51 @@ func (in *Input) sent(r *route, f *LimitFilter, domain string, list []envoydump.
 	return all
 }
 
+func pathText(path []descriptors.Node) string {
+	var text []string
+	for _, n := range path {
+		text = append(text, n.String())
+	}
+	return "[" + strings.Join(text, ", ") + "]"
+}
+
 // entries returns the entries of a descriptor, and how many of them may be missing. known is false if
 // an action is not read.
-func (in *Input) entries(limit *envoydump.RateLimit, r *route) (all []entry, skips int, known bool) {
+func (in *input) entries(limit *envoydump.RateLimit, r *route) (all []entry, skips int, known bool) {
 	for i := range limit.Actions {
 		a := &limit.Actions[i]
-		e := entry{of: a, any: true}
-		e.Key = cmp.Or(a.Key, a.Kind)
+		key, value := cmp.Or(a.Key, a.Kind), ""
 		switch a.Kind {
 		case "source_cluster":
-			e.Value, e.any = in.Cluster, in.Cluster == ""
+			value = in.Cluster
 		case "destination_cluster":
-			e.Value, e.any = r.Action.Cluster, r.Action.Cluster == ""
-		case "generic_key", "header_value_match", "query_parameter_value_match":
-			e.Key = cmp.Or(a.Key, map[string]string{"header_value_match": "header_match", "query_parameter_value_match": "query_match"}[a.Kind], a.Kind)
-			e.Value = cmp.Or(a.Value, a.Default)
-			e.any = strings.Contains(e.Value, "%")
+			value = r.Action.Cluster
+		case "header_value_match", "query_parameter_value_match":
+			key = cmp.Or(a.Key, map[string]string{"header_value_match": "header_match", "query_parameter_value_match": "query_match"}[a.Kind])
+			fallthrough
+		case "generic_key":
+			value = cmp.Or(a.Value, a.Default)
 		case "request_headers", "query_parameters", "remote_address", "masked_remote_address", "remote_address_match", "metadata", "dynamic_metadata":
 		default:
 			return nil, 0, false
 		}
-		if e.any {
-			e.Value = ""
+		if strings.Contains(value, "%") {
+			value = "" // a format
 		}
 		if a.SkipIfAbsent {
 			skips++
 		}
-		all = append(all, e)
+		all = append(all, entry{descriptors.Node{Key: key, Value: value, AnyValue: value == ""}, a})
 	}
 	return all, skips, true
 }
 
 // tree returns the rules of a domain, or nil.
-func (in *Input) tree(domain string) *descriptors.Tree[*Rule] {
+func (in *input) tree(domain string) *descriptors.Tree[*Rule] {
 	if in.domains == nil {
 		in.domains = make(map[string]*descriptors.Tree[*Rule])
-		for i := range in.Service.Rules {
-			r := &in.Service.Rules[i]
+		for i := range in.service.Rules {
+			r := &in.service.Rules[i]
 			if in.domains[r.Domain] == nil {
 				in.domains[r.Domain] = new(descriptors.Tree[*Rule])
 			}
@@ -88,8 +128,8 @@ func (in *Input) tree(domain string) *descriptors.Tree[*Rule] {
 }
 
 // match returns the rules that a descriptor may match. Many routes send the same ones.
-func (in *Input) match(domain string, s *sent) []*Rule {
-	key := domain + "\x00" + s.String()
+func (in *input) match(domain string, s *sent) []*Rule {
+	key := domain + "\x00" + s.text
 	rules, ok := in.matched[key]
 	if !ok {
 		rules = in.find(domain, s.entries)
@@ -99,7 +139,7 @@ func (in *Input) match(domain string, s *sent) []*Rule {
 }
 
 // find walks the tree. An unknown value may be any that leads on.
-func (in *Input) find(domain string, entries []entry) (rules []*Rule) {
+func (in *input) find(domain string, entries []entry) (rules []*Rule) {
 	tree := in.tree(domain)
 	if tree == nil {
 		return nil
@@ -110,7 +150,7 @@ func (in *Input) find(domain string, entries []entry) (rules []*Rule) {
 		seen := map[descriptors.Position[*Rule]]bool{{}: true}
 		for _, p := range at {
 			values := []string{e.Value}
-			if e.any {
+			if e.AnyValue {
 				values = nil
 				for _, n := range p.Below()[e.Key] {
 					values = append(values, cmp.Or(strings.ReplaceAll(n.Value, "*", ""), "\x00"))

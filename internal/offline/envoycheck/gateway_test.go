@@ -22,7 +22,7 @@ func TestEnvoyGateway(t *testing.T) {
 	var got []string
 	for _, f := range report.Findings {
 		got = append(got, fmt.Sprintf("%s %s", f.Severity, f.Code))
-		if f.Code == TimeoutDefault && !strings.Contains(f.Fix, "rateLimit.timeout") {
+		if f.Code == timeoutDefault.code && !strings.Contains(f.Fix, "rateLimit.timeout") {
 			t.Errorf("%s: %s; want how to set it in Envoy Gateway", f.Code, f.Fix)
 		}
 	}
@@ -35,7 +35,7 @@ func TestEnvoyGateway(t *testing.T) {
 
 	// The listener of the rules has another name.
 	byUser.Domain, byAddress.Domain = "default/eg/https", "default/eg/https"
-	if report := run(t, string(data), Options{}, byUser, byAddress); !slices.ContainsFunc(report.Findings, func(f Finding) bool { return f.Code == WrongDomain }) {
+	if report := run(t, string(data), Options{}, byUser, byAddress); !slices.ContainsFunc(report.Findings, func(f Finding) bool { return f.Code == wrongDomain.code }) {
 		t.Errorf("another domain: got %v", report.Findings)
 	}
 }

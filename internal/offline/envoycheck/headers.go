@@ -1,7 +1,6 @@
 package envoycheck
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,42 +15,39 @@ var (
 )
 
 // headers finds descriptors from headers that clients choose, or that are gone.
-func headers(in *Input) (found []Finding) {
+func (in *input) headers() {
 	for s := range in.sends() {
-		r := s.route
+		m := s.route.manager
 		for _, e := range s.entries {
 			header := strings.ToLower(e.of.Header)
 			if e.of.Kind != "request_headers" || s.skipped {
 				continue
 			}
-			removed, safe := r.manager.early(header)
+			removed, safe := m.early(header)
 			identity := identityKeys.MatchString(e.Key) || identityHeader.MatchString(header)
-			f := Finding{Where: r.where, Passes: fmt.Sprintf("requests that only %s limits", s)}
-			switch {
-			case removed:
-				f.Code, f.Message, f.Fix = HeaderRemoved, fmt.Sprintf("The header %s is removed before this filter, so the descriptor %s is never sent.", header, s), "Remove the early mutation, or take the value from elsewhere."
-			case identity && !safe:
-				f.Code, f.Message, f.Fix = ClientHeader, fmt.Sprintf("The descriptor takes %s from %s, which clients can send.", e.Key, header), fmt.Sprintf("Remove %s in early_header_mutation_extensions, or use metadata of ext_authz.", header)
-				f.Passes = "clients that choose another value"
-			default:
+			if !removed && (safe || !identity) {
 				continue
 			}
-			if setter := r.manager.setter(s.filter); setter != "" {
-				in.NotRead("whether the filter %s of %s sets the header %s", setter, r.manager.Where, header)
+			if setter := m.setter(s.filter); setter != "" {
+				in.notRead("whether the filter %s of %s sets the header %s", setter, m.where, header)
 				continue
 			}
-			if r.manager.ofGateway {
+			var f *Finding
+			if removed {
+				f = in.reportSent(headerRemoved, s, "The header %s is removed before this filter, so the descriptor %s is never sent.", header, s)
+			} else {
+				f = in.reportSent(clientHeader, s, "The descriptor takes %s from %s, which clients can send.", e.Key, header)
+			}
+			if m.ofGateway {
 				f.Severity = Note
 			}
-			found = append(found, f)
 		}
 	}
-	return found
 }
 
 // early returns what happens to a header before routing: it is removed, or its value is safe because
 // Envoy writes it.
-func (m *Manager) early(header string) (removed, safe bool) {
+func (m *manager) early(header string) (removed, safe bool) {
 	for _, extension := range m.Early {
 		for _, mutation := range extension.Config.Mutations {
 			if strings.EqualFold(mutation.Remove, header) || mutation.OnMatch != nil && matches(mutation.OnMatch.Key, header) {
@@ -67,8 +63,8 @@ func (m *Manager) early(header string) (removed, safe bool) {
 }
 
 // setter returns the name of a filter before another one that may set headers.
-func (m *Manager) setter(before *LimitFilter) string {
-	for _, f := range m.Filters[:before.At] {
+func (m *manager) setter(before *limitFilter) string {
+	for _, f := range m.Filters[:before.at] {
 		kind, _, _ := strings.Cut(f.Config.Type, ".")
 		if slices.Contains(setters, kind) {
 			return f.Name

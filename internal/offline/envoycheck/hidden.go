@@ -13,8 +13,8 @@ import (
 const maxWide = 1000
 
 // hiddenRoutes finds routes that never get a request, because a wider one is before them.
-func hiddenRoutes(in *Input) (found []Finding) {
-	for _, m := range in.Managers {
+func (in *input) hiddenRoutes() {
+	for m := range in.managers() {
 		var wide []*route
 		for _, late := range m.routes {
 			if len(wide) > 0 && wide[0].host != late.host {
@@ -26,18 +26,16 @@ func hiddenRoutes(in *Input) (found []Finding) {
 				})
 			})
 			if at >= 0 {
-				found = append(found, finding(RouteHidden, late.where, "requests that only this route limits", "Put the narrower route first.",
-					"The %s is before it and takes every request of this route: its limits never apply.", wide[at].where))
+				in.report(routeHidden, late.where, "The %s is before it and takes every request of this route: its limits never apply.", wide[at].where)
 			}
 			switch {
 			case len(wide) == maxWide:
-				in.NotRead("whether a route hides another one, behind the first %d of virtual host %s of %s", maxWide, late.host.Name, m.Where)
+				in.notRead("whether a route hides another one, behind the first %d of virtual host %s of %s", maxWide, late.host.Name, m.where)
 			case late.wide():
 				wide = append(wide, late)
 			}
 		}
 	}
-	return found
 }
 
 // wide reports whether a route has no condition but one of the path.

@@ -1,6 +1,7 @@
 package envoycheck
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -8,108 +9,129 @@ import (
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
 )
 
-// A Manager is an HTTP connection manager, with its filters that ask rls.
-type Manager struct {
+// A manager is an HTTP connection manager, with its filters that ask rls.
+type manager struct {
 	*envoydump.Manager
-	// Where names the listener, and the filter chain if it has a name.
-	Where    string
-	Listener *envoydump.Listener
-	// Routes replaces that of the embedded message. Nil: not read.
-	Routes         *envoydump.Routes
-	Limits         []*LimitFilter
-	Authorizations []*AuthorizationFilter
+	// where names the listener, and the filter chain if it has a name.
+	where    string
+	listener *envoydump.Listener
+	// table replaces Routes of the message. Nil: not read.
+	table          *envoydump.Routes
+	limits         []*limitFilter
+	authorizations []*authorizationFilter
 	routes         []*route
 	// ofGateway is true if Envoy Gateway has written it: its policies say on purpose which requests have
 	// a limit.
 	ofGateway bool
 }
 
-// A LimitFilter is a ratelimit filter.
-type LimitFilter struct {
-	*envoydump.RateLimitFilter
-	Name     string
-	At       int // among the HTTP filters
-	Disabled bool
-	// Ends is true if it only reports the end of requests: each of its descriptors has
-	// apply_on_stream_done.
-	Ends bool
+// A filter is an HTTP filter of a manager.
+type filter struct {
+	envoydump.Filter
+	manager *manager
+	at      int // among the HTTP filters
 }
 
-// An AuthorizationFilter is an ext_authz filter that calls rls.
-type AuthorizationFilter struct {
+func (f *filter) where() string { return "filter " + f.Name + " of " + f.manager.where }
+
+// A limitFilter is a ratelimit filter.
+type limitFilter struct {
+	filter
+	*envoydump.RateLimitFilter
+	// ends is true if it only reports the end of requests: each of its descriptors has
+	// apply_on_stream_done.
+	ends bool
+}
+
+// An authorizationFilter is an ext_authz filter that calls rls.
+type authorizationFilter struct {
+	filter
 	*envoydump.Authorization
-	Name     string
-	At       int
-	Disabled bool
 }
 
 // A site is a listener, with its managers and the clusters that it forwards to.
 type site struct {
 	*envoydump.Listener
-	managers []*Manager
+	managers []*manager
 	tcp      []string // names of the chains and the clusters that tcp_proxy forwards to
 	clusters map[string]bool
 }
 
+func managersOf(sites []*site) iter.Seq[*manager] {
+	return func(yield func(*manager) bool) {
+		for _, s := range sites {
+			for _, m := range s.managers {
+				if !yield(m) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// managers returns those to check.
+func (in *input) managers() iter.Seq[*manager] { return managersOf(in.chosen) }
+
+// limits returns the ratelimit filters to check.
+func (in *input) limits() iter.Seq[*limitFilter] {
+	return func(yield func(*limitFilter) bool) {
+		for m := range in.managers() {
+			for _, f := range m.limits {
+				if !yield(f) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // findManagers finds the managers of all listeners, their filters and routes, and chooses those to check.
-func (in *Input) findManagers() {
+func (in *input) findManagers() {
 	for i := range in.Listeners {
 		in.sites = append(in.sites, in.site(&in.Listeners[i]))
 	}
-	in.dropOthers()
-	ours := in.clustersOfLimits()
+	ours := in.clustersOfRLS()
 	for _, s := range in.sites {
 		for _, m := range s.managers {
-			m.Authorizations = slices.DeleteFunc(m.Authorizations, func(a *AuthorizationFilter) bool {
-				return !ours[a.Call.Envoy.Cluster] && !m.namesContext()
+			m.limits = slices.DeleteFunc(m.limits, func(f *limitFilter) bool {
+				other := !ours[f.cluster()]
+				if other {
+					in.notRead("filter %s of %s: it seems to ask another service, by cluster %s", f.Name, m.where, f.cluster())
+				}
+				return other
+			})
+			m.authorizations = slices.DeleteFunc(m.authorizations, func(a *authorizationFilter) bool {
+				return (a.Call.Envoy.Cluster == "" || !ours[a.Call.Envoy.Cluster]) && !m.namesContext()
 			})
 			in.addRoutes(s, m)
 		}
 	}
 	in.choose()
-	for _, s := range in.chosen {
-		in.Managers = append(in.Managers, s.managers...)
-	}
 }
 
-// dropOthers drops filters that ask another rate-limit service: rls has no rules for their domain, and
-// filters with a domain of the rules call other clusters.
-func (in *Input) dropOthers() {
-	ours := make(map[string]bool)
-	each := func(is func(*Manager, *LimitFilter) bool) {
-		for _, s := range in.sites {
-			for _, m := range s.managers {
-				m.Limits = slices.DeleteFunc(m.Limits, func(f *LimitFilter) bool { return is(m, f) })
+func (f *limitFilter) cluster() string { return f.Service.Call.Envoy.Cluster }
+
+// clustersOfRLS returns the clusters of filters that ask for a domain of the rules: a filter that calls
+// another cluster asks another service. If there is no such filter, it returns the clusters of all.
+func (in *input) clustersOfRLS() map[string]bool {
+	all, ours := make(map[string]bool), make(map[string]bool)
+	for m := range managersOf(in.sites) {
+		for _, f := range m.limits {
+			all[f.cluster()] = true
+			if in.tree(f.Domain) != nil || m.anyRoute(func(r *route) bool { return in.tree(r.ratelimit(f.Name).Domain) != nil }) {
+				ours[f.cluster()] = true
 			}
 		}
 	}
-	each(func(m *Manager, f *LimitFilter) bool {
-		if in.tree(f.Domain) != nil || m.namesDomain(in, f.Name) {
-			ours[f.Service.Call.Envoy.Cluster] = true
-		}
-		return false
-	})
-	each(func(m *Manager, f *LimitFilter) bool {
-		other := len(ours) > 0 && !ours[f.Service.Call.Envoy.Cluster]
-		if other {
-			in.NotRead("filter %s of %s: it seems to ask another service, by cluster %s", f.Name, m.Where, f.Service.Call.Envoy.Cluster)
-		}
-		return other
-	})
-}
-
-// namesDomain reports whether a route gives a filter a domain of the rules.
-func (m *Manager) namesDomain(in *Input, filter string) bool {
-	return m.anyRoute(func(r *route) bool {
-		message, _, _ := r.perFilter(filter)
-		per, ok := message.(*envoydump.RateLimitPerRoute)
-		return ok && in.tree(per.Domain) != nil
-	})
+	if len(ours) == 0 {
+		return all
+	}
+	return ours
 }
 
 // anyRoute reports whether is returns true for a route, or for a virtual host as a route that says nothing.
-func (m *Manager) anyRoute(is func(*route) bool) bool {
-	return m.Routes != nil && slices.ContainsFunc(m.Routes.Hosts, func(h envoydump.VirtualHost) bool {
+func (m *manager) anyRoute(is func(*route) bool) bool {
+	return m.table != nil && slices.ContainsFunc(m.table.Hosts, func(h envoydump.VirtualHost) bool {
 		return slices.ContainsFunc(append(slices.Clip(h.Routes), envoydump.Route{}), func(r envoydump.Route) bool {
 			return is(&route{Route: &r, manager: m, host: &h})
 		})
@@ -117,7 +139,7 @@ func (m *Manager) anyRoute(is func(*route) bool) bool {
 }
 
 // site reads the filter chains of a listener.
-func (in *Input) site(l *envoydump.Listener) *site {
+func (in *input) site(l *envoydump.Listener) *site {
 	s := &site{Listener: l, clusters: make(map[string]bool)}
 	chains := l.Chains
 	if l.Default != nil {
@@ -133,13 +155,11 @@ func (in *Input) site(l *envoydump.Listener) *site {
 			case *envoydump.Manager:
 				s.managers = append(s.managers, in.manager(message, l, where))
 			case *envoydump.TCPProxy:
-				names := []string{message.Cluster}
-				for _, c := range message.Weighted.Clusters {
-					names = append(names, c.Name)
-				}
-				for _, name := range slices.DeleteFunc(names, func(name string) bool { return name == "" }) {
-					s.tcp = append(s.tcp, where+"\n"+name)
-					s.clusters[name] = true
+				for _, c := range append(message.Weighted.Clusters, envoydump.WeightedCluster{Name: message.Cluster}) {
+					if c.Name != "" {
+						s.tcp = append(s.tcp, where+"\n"+c.Name)
+						s.clusters[c.Name] = true
+					}
 				}
 			}
 		}
@@ -148,82 +168,66 @@ func (in *Input) site(l *envoydump.Listener) *site {
 }
 
 // config returns the configuration of a filter. Nil: it is not of interest, or not read.
-func (in *Input) config(f envoydump.Filter, where string) any {
+func (in *input) config(f envoydump.Filter, where string) any {
 	is := f.Config
 	if f.Discovery != nil && is.Type == "" {
 		found, ok := in.Discovered[f.Name]
 		if !ok {
-			in.NotRead("filter %s of %s: a discovery service has its configuration, and the dump does not show it", f.Name, where)
+			in.notRead("filter %s of %s: a discovery service has its configuration, and the dump does not show it", f.Name, where)
 		}
 		is = found
 	}
 	if is.Message == nil && (is.HasLimits || strings.HasPrefix(is.Type, "http_connection_manager.")) {
-		in.NotRead("filter %s of %s", f.Name, where)
+		in.notRead("filter %s of %s", f.Name, where)
 	}
 	return is.Message
 }
 
-func (in *Input) manager(of *envoydump.Manager, l *envoydump.Listener, where string) *Manager {
-	m := &Manager{Manager: of, Where: where, Listener: l, Routes: of.Routes}
-	if m.Routes == nil {
-		m.Routes = in.Routes[of.RDS.Name]
+func (in *input) manager(of *envoydump.Manager, l *envoydump.Listener, where string) *manager {
+	m := &manager{Manager: of, where: where, listener: l, table: of.Routes}
+	if m.table == nil {
+		m.table = in.Routes[of.RDS.Name]
 	}
-	if m.Routes == nil || m.Routes.VHDS != nil {
-		in.NotRead("routes of %s", where)
+	if m.table == nil || m.table.VHDS != nil {
+		in.notRead("routes of %s", where)
 	}
 	for at, f := range of.Filters {
 		switch message := in.config(f, where).(type) {
 		case *envoydump.RateLimitFilter:
-			m.Limits = append(m.Limits, &LimitFilter{RateLimitFilter: message, Name: f.Name, At: at, Disabled: f.Disabled})
+			m.limits = append(m.limits, &limitFilter{filter: filter{f, m, at}, RateLimitFilter: message})
 		case *envoydump.Authorization:
-			m.Authorizations = append(m.Authorizations, &AuthorizationFilter{Authorization: message, Name: f.Name, At: at, Disabled: f.Disabled})
+			m.authorizations = append(m.authorizations, &authorizationFilter{filter{f, m, at}, message})
 		}
 	}
 	return m
 }
 
-// clustersOfLimits returns the clusters that ratelimit filters call: rls.
-func (in *Input) clustersOfLimits() map[string]bool {
-	all := make(map[string]bool)
-	for _, s := range in.sites {
-		for _, m := range s.managers {
-			for _, f := range m.Limits {
-				all[f.Service.Call.Envoy.Cluster] = true
-			}
-		}
-	}
-	delete(all, "")
-	return all
-}
-
 // asks reports whether a listener asks rls.
 func (s *site) asks() bool {
-	return slices.ContainsFunc(s.managers, func(m *Manager) bool { return len(m.Limits)+len(m.Authorizations) > 0 })
+	return slices.ContainsFunc(s.managers, func(m *manager) bool { return len(m.limits)+len(m.authorizations) > 0 })
 }
 
 // choose chooses the listeners to check: those of the options. Otherwise those that ask rls, and those
 // on the same port or with the same clusters: a mesh has many others. If none asks rls, it chooses all.
-func (in *Input) choose() {
+func (in *input) choose() {
 	ports, clusters, asking := make(map[int]bool), make(map[string]bool), false
 	for _, s := range in.sites {
 		if s.asks() {
-			asking = true
-			ports[s.Address.Socket.Port] = true
+			asking, ports[s.Address.Socket.Port] = true, true
 			maps.Copy(clusters, s.clusters)
 		}
 	}
 	delete(ports, 0)
 	delete(clusters, "") // the route names several, or a header does
-	related := func(s *site) bool {
-		for name := range s.clusters {
-			if clusters[name] {
-				return true
+	for _, s := range in.sites {
+		chosen := slices.Contains(in.options.Listeners, s.Name)
+		if len(in.options.Listeners) == 0 {
+			chosen = !asking || s.asks() || ports[s.Address.Socket.Port]
+			for name := range s.clusters {
+				chosen = chosen || clusters[name]
 			}
 		}
-		return ports[s.Address.Socket.Port]
-	}
-	for _, s := range in.sites {
-		if names := in.Options.Listeners; len(names) > 0 && slices.Contains(names, s.Name) || len(names) == 0 && (!asking || s.asks() || related(s)) {
+		if chosen {
 			in.chosen = append(in.chosen, s)
 		}
 	}

@@ -17,17 +17,22 @@ const maxOfCode = 20
 // is no error. width is that of the terminal.
 func (r *Report) WriteText(w io.Writer, width int, paint terminal.Colours) {
 	colours := map[Severity]func(string) string{Error: paint.Red, Warning: paint.Yellow, Note: paint.Bold}
+	const indent = "  "
+	if width != terminal.Unbounded {
+		width -= len(indent)
+	}
 	printed := make(map[Code]int)
 	for _, f := range r.Findings {
 		if printed[f.Code]++; printed[f.Code] > maxOfCode {
 			continue
 		}
 		fmt.Fprintf(w, "%s %s: %s\n", colours[f.Severity](string(f.Severity)), f.Code, paint.Bold(f.Where))
-		wrap(w, width, f.Message)
+		text := f.Message
 		if f.Passes != "" {
-			wrap(w, width, "passes: "+f.Passes)
+			text += "\npasses: " + f.Passes
 		}
-		wrap(w, width, "do: "+f.Fix)
+		text = terminal.Wrap(text+"\ndo: "+f.Fix, width)
+		fmt.Fprintln(w, indent+strings.ReplaceAll(text, "\n", "\n"+indent))
 	}
 	for _, code := range slices.Sorted(maps.Keys(printed)) {
 		if more := printed[code] - maxOfCode; more > 0 {
@@ -43,21 +48,4 @@ func (r *Report) WriteText(w io.Writer, width int, paint terminal.Colours) {
 	if !r.Has(Error) {
 		fmt.Fprintln(w, r.Proven)
 	}
-}
-
-// wrap writes a text in lines that fit, indented.
-func wrap(w io.Writer, width int, text string) {
-	const indent = "  "
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && width != terminal.Unbounded && terminal.Columns(indent+line+" "+word) > width {
-			fmt.Fprintln(w, indent+line)
-			line = ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	fmt.Fprintln(w, indent+line)
 }

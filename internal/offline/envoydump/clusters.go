@@ -4,9 +4,7 @@ package envoydump
 type TCPProxy struct {
 	Cluster  string `json:"cluster"`
 	Weighted struct {
-		Clusters []struct {
-			Name string `json:"name"`
-		} `json:"clusters"`
+		Clusters []WeightedCluster `json:"clusters"`
 	} `json:"weighted_clusters"`
 }
 
@@ -46,12 +44,19 @@ type Threshold struct {
 // An Assignment has the endpoints of a cluster.
 type Assignment struct {
 	Cluster   string     `json:"cluster_name"`
-	Endpoints []Locality `json:"endpoints"`
+	Endpoints []struct {
+		LB []struct{} `json:"lb_endpoints"`
+	} `json:"endpoints"`
 }
 
-// A Locality has some of the endpoints.
-type Locality struct {
-	LB []struct{} `json:"lb_endpoints"`
+// Empty reports whether there is no endpoint.
+func (a *Assignment) Empty() bool {
+	for _, e := range a.Endpoints {
+		if len(e.LB) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // HTTPOptions are the protocols in which Envoy calls a cluster.

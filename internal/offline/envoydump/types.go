@@ -194,14 +194,17 @@ type Route struct {
 	Action *struct {
 		Cluster  string `json:"cluster"`
 		Weighted struct {
-			Clusters []struct {
-				Name      string    `json:"name"`
-				PerFilter PerFilter `json:"typed_per_filter_config"`
-			} `json:"clusters"`
+			Clusters []WeightedCluster `json:"clusters"`
 		} `json:"weighted_clusters"`
 		Limits    []RateLimit `json:"rate_limits"`
 		IncludeVH bool        `json:"include_vh_rate_limits"`
 	} `json:"route"`
+	PerFilter PerFilter `json:"typed_per_filter_config"`
+}
+
+// A WeightedCluster gets a part of the requests.
+type WeightedCluster struct {
+	Name      string    `json:"name"`
 	PerFilter PerFilter `json:"typed_per_filter_config"`
 }
 
