@@ -25,6 +25,7 @@ type adminPorts struct {
 	TokenFile string
 	Timeout   time.Duration
 	JSON      bool
+	several   bool // several instances are asked
 }
 
 // adminHelp describes the admin flags, once for all commands.
@@ -96,6 +97,7 @@ func (a *adminPorts) client(c *cli) (*client.Client, error) {
 	if err != nil {
 		return nil, usage("--admin: %w", err)
 	}
+	a.several = len(out.Instances) > 1
 	switch out.Token, err = client.ReadToken(tokenFile); {
 	case err != nil && ofSettings:
 		return nil, usage("admin.token_file: %w; name a file with your token in --token-file, or set %s", err, settings.EnvAdminToken)
@@ -112,16 +114,19 @@ func noteAlone(ask *client.Client, of insight.Instances) {
 	}
 }
 
-// printJSON prints the answer of one instance, or those of several.
-func printJSON[T any](several bool, all []merge.Answer[T]) error {
+// show prints answers: as JSON, or those that are no errors with text, if there is one.
+func show[T any](a *adminPorts, all []merge.Answer[T], text func(answered []merge.Answer[T])) error {
+	answered := merge.Answered(all)
 	switch {
-	case several:
+	case a.JSON && a.several:
 		return encode(client.Document(all))
-	case all[0].Err != nil:
-		return nil // the error is printed on standard error
+	case len(answered) == 0: // the errors are printed on standard error
+	case a.JSON:
+		return encode(answered[0].Value)
 	default:
-		return encode(all[0].Value)
+		text(answered)
 	}
+	return nil
 }
 
 // pageOf returns how to write an answer to a file.

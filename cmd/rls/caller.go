@@ -22,20 +22,24 @@ type callerFlags struct {
 	Rule                        string
 }
 
-// callerUse is the usage line of a command about a caller, and callerHelp says what its argument is.
-const (
-	callerUse  = " [CUSTOMER]"
-	callerHelp = "CUSTOMER is the id of a customer, an address or the digest of an API key."
-)
+// callerUse is the argument of a command about a caller.
+const callerUse = " [CUSTOMER]"
 
-func (f *callerFlags) flags(cmd *cobra.Command) {
+// flags adds the flags to a command, whose help it completes. rule describes --rule.
+func (f *callerFlags) flags(cmd *cobra.Command, rule string) {
+	cmd.Long += "\n\nCUSTOMER is the id of a customer, an address or the digest of an API key."
 	flags := cmd.Flags()
 	flags.StringVar(&f.Address, "address", "", "a client's `IP` address")
 	flags.StringVar(&f.Digest, "digest", "", "the `HEX` digits of the digest of an API key, as rls digest prints them")
-	flags.StringVar(&f.Descriptor, "descriptor", "", "a domain and the entries of a descriptor: `DOMAIN/ENTRIES`, such as edge/route=search")
 	flags.BoolVar(&f.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
-	flags.StringVar(&f.Rule, "rule", "", "only the limits of the rule with this `NAME`")
+	flags.StringVar(&f.Rule, "rule", "", rule)
 	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), cobra.NoFileCompletions
+}
+
+// flagsWithDescriptor is flags for a command that a descriptor may name the caller of, too.
+func (f *callerFlags) flagsWithDescriptor(cmd *cobra.Command) {
+	f.flags(cmd, "only the limits of the rule with this `NAME`")
+	cmd.Flags().StringVar(&f.Descriptor, "descriptor", "", "a domain and the entries of a descriptor: `DOMAIN/ENTRIES`, such as edge/route=search")
 }
 
 // query returns the caller that the arguments name.

@@ -23,17 +23,11 @@ type checkCmd struct {
 
 func checkOf(c *cli) *cobra.Command {
 	var k checkCmd
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Ask a live Envoy and rls which limits are in force, which are not, and why.",
-		Long: "Ask a live Envoy and rls which limits are in force, which are not, and why.\n\n" +
-			"It reads the admin port of Envoy, compares what it shows with the rules, and changes nothing. " + docsPage("operate.md#no-client-is-denied") + " has an example. " +
-			"It checks the listeners that ask rls, and those on the same port or with the same clusters.\n\n" +
-			"The rules are those of the running service, or of --rules. Addresses, TLS and authorization are compared with the settings, unless --admin or --rules is given without --config.\n\n" +
-			"Exit code 1: there is a finding as bad as --fail-on. 3: Envoy or rls does not answer.",
-	}
-	cmd.Args = cobra.NoArgs
-	cmd.RunE = begin(func([]string) error { return k.Run(c) })
+	cmd := leaf("check", "Ask a live Envoy and rls which limits are in force, which are not, and why.",
+		"It reads the admin port of Envoy, compares what it shows with the rules, and changes nothing. "+docsPage("operate.md#no-client-is-denied")+" has an example. "+
+			"It checks the listeners that ask rls, and those on the same port or with the same clusters.\n\n"+
+			"The rules are those of the running service, or of --rules. Addresses, TLS and authorization are compared with the settings, unless --admin or --rules is given without --config.\n\n"+
+			"Exit code 1: there is a finding as bad as --fail-on. 3: Envoy or rls does not answer.", func() error { return k.Run(c) })
 	k.flags(cmd, waitToRead)
 	f := cmd.Flags()
 	f.StringVar(&k.Envoy, "envoy", "127.0.0.1:9901", "the `ADDRESS` of Envoy's admin port, or its URL")
@@ -43,9 +37,8 @@ func checkOf(c *cli) *cobra.Command {
 	f.BoolVar(&k.Edge, "edge", false, "clients connect to this Envoy, so no X-Forwarded-For is trusted")
 	f.BoolVar(&k.Complete, "complete", false, "this is the only Envoy, so its routes must reach each rule")
 	f.IntVar(&k.Hops, "hops", -1, "how many trusted proxies stand in front of Envoy (default unknown)")
-	f.StringVar(&k.FailOn, "fail-on", string(envoycheck.Error), "exit 1 for `SEVERITY`: error or warning")
 	f.Lookup("hops").DefValue = "0"
-	completeWords(cmd, "fail-on", string(envoycheck.Error), string(envoycheck.Warning))
+	wordVar(cmd, &k.FailOn, "fail-on", string(envoycheck.Error), "exit 1 for `SEVERITY`: error or warning", string(envoycheck.Error), string(envoycheck.Warning))
 	return cmd
 }
 
@@ -54,10 +47,7 @@ var errFound = errors.New("limits are not in force as configured")
 
 // Run prints what is wrong between Envoy and rls.
 func (k *checkCmd) Run(c *cli) error {
-	switch {
-	case k.FailOn != string(envoycheck.Error) && k.FailOn != string(envoycheck.Warning):
-		return usage("--fail-on: expected error or warning, not %q", k.FailOn)
-	case len(k.Rules) > 0 && len(k.Admin) > 0:
+	if len(k.Rules) > 0 && len(k.Admin) > 0 {
 		return usage("--rules and --admin: give one")
 	}
 	service, err := k.service(c)

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 
@@ -30,10 +30,9 @@ type denialsCmd struct {
 
 func denials(c *cli) *cobra.Command {
 	var d denialsCmd
-	cmd := leaf("denials", "Print the last requests that were denied, and by which limit.", func() error { return d.Run(c) })
-	cmd.Long = cmd.Short + "\n\n" +
-		"Each instance keeps its own last denials. rls merges those of several instances by time. Above a rate, an instance keeps a part of them; ×10 then stands for ten.\n\n" +
-		"With --follow, rls goes on printing new denials until it is interrupted. --json then prints one denial a line."
+	cmd := leaf("denials", "Print the last requests that were denied, and by which limit.",
+		"Each instance keeps its own last denials. rls merges those of several instances by time. Above a rate, an instance keeps a part of them; ×10 then stands for ten.\n\n"+
+			"With --follow, rls goes on printing new denials until it is interrupted. --json then prints one denial a line.", func() error { return d.Run(c) })
 	f := cmd.Flags()
 	f.StringVar(&d.Rule, "rule", "", "only those of the rule with this `NAME`")
 	f.StringVar(&d.Subject, "subject", "", "only those of the customer with this `ID`")
@@ -41,12 +40,11 @@ func denials(c *cli) *cobra.Command {
 	f.StringVar(&d.Address, "address", "", "only those of a client's `IP` address, which is masked to its network")
 	f.StringVar(&d.Request, "request", "", "only that with this `ID` in x-request-id")
 	f.StringVar(&d.Since, "since", "", "only those of this long ago or later, such as 10m, or since a `TIME` such as 2026-01-31T09:30:00Z")
-	f.StringVar(&d.Shadow, "shadow", "", "`WHICH` denials in shadow mode: only (these alone), or no (none of them)")
 	f.IntVar(&d.Limit, "limit", 50, "at most `N`, of each address in --admin")
 	f.BoolVar(&d.Local, "local", false, "times of this machine, not UTC")
 	f.BoolVarP(&d.Follow, "follow", "f", false, "go on with new ones")
 	d.flags(cmd, waitToRead)
-	completeWords(cmd, "shadow", "only", "no")
+	wordVar(cmd, &d.Shadow, "shadow", "", "`WHICH` denials in shadow mode: only (these alone), or no (none of them)", "only", "no")
 	return cmd
 }
 
@@ -57,9 +55,6 @@ func (d *denialsCmd) values() (url.Values, error) {
 		if _, err2 := time.Parse(time.RFC3339, d.Since); (err != nil || length <= 0) && err2 != nil {
 			return nil, usage("--since: %q is neither a duration such as 10m nor a time such as 2026-01-31T09:30:00Z", d.Since)
 		}
-	}
-	if !slices.Contains([]string{"", "only", "no"}, d.Shadow) {
-		return nil, usage("--shadow: expected only or no, not %q", d.Shadow)
 	}
 	if d.Limit < 1 {
 		return nil, usage("--limit: expected a number above 0")
@@ -85,18 +80,12 @@ func (d *denialsCmd) Run(c *cli) error {
 		noteAlone(ask, whole[0].Value.Instances)
 	}
 	switch {
-	case len(answered) == 0 && !d.JSON:
 	case d.Follow && len(answered) > 0:
 		return ask.Follow(ctx, values, all, followEvery, d.print, func(from, text string) { fmt.Fprintf(os.Stderr, "rls: %s: %s\n", from, text) })
-	case d.Follow:
-	case d.JSON:
-		if err := printJSON(len(whole) > 1, whole); err != nil {
-			return err
-		}
-	default:
-		d.write(whole, all, values)
+	case !d.Follow:
+		err = show(&d.adminPorts, whole, func([]merge.Answer[insight.Denials]) { d.write(whole, all, values) })
 	}
-	return client.Failed(all)
+	return cmp.Or(err, client.Failed(all))
 }
 
 // followEvery is how often rls asks for new denials. Tests change it.

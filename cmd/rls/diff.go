@@ -25,23 +25,18 @@ type diffCmd struct {
 
 func diffOf(c *cli) *cobra.Command {
 	var d diffCmd
-	cmd := &cobra.Command{
-		Use:   "diff OLD NEW",
-		Short: "Print what changes in meaning between two sets of rules and tiers.",
-		Long: "Print what changes in meaning between two sets of rules and tiers.\n\n" +
-			"OLD and NEW are each a file of rules or of tiers, or a directory of rules; one of them can be -, which is standard input. " +
-			"Where and in which order rules are written makes no difference. " + docsPage("rollout.md#2-compare") + " has an example.\n\n" +
-			"Of the settings, rules.policy, rules.shadow_mode, store.on_error and the source of the tiers are compared. secrets must be equal.\n\n" +
-			"With --live, rls also asks the running service what it has counted, and prints who would be denied now under the new limits. It charges nothing. It compares only limits that keep their policy and window, because others start with nothing used. " +
+	cmd := newCommand("diff OLD NEW", "Print what changes in meaning between two sets of rules and tiers.",
+		"OLD and NEW are each a file of rules or of tiers, or a directory of rules; one of them can be -, which is standard input. "+
+			"Where and in which order rules are written makes no difference. "+docsPage("rollout.md#2-compare")+" has an example.\n\n"+
+			"Of the settings, rules.policy, rules.shadow_mode, store.on_error and the source of the tiers are compared. secrets must be equal.\n\n"+
+			"With --live, rls also asks the running service what it has counted, and prints who would be denied now under the new limits. It charges nothing. It compares only limits that keep their policy and window, because others start with nothing used. "+
 			"With the store memory, name all instances. rls reads at most 200,000 counters of an instance. Exit code 3: some instances did not answer.",
-		Args: func(_ *cobra.Command, args []string) error {
+		func(args []string) error {
 			if len(args) != 2 {
 				return usage("name the old rules and the new rules: rls diff OLD NEW")
 			}
-			return nil
-		},
-		RunE: begin(func(args []string) error { return d.Run(c, args[0], args[1]) }),
-	}
+			return d.Run(c, args[0], args[1])
+		})
 	d.flags(cmd, waitToRead)
 	f := cmd.Flags()
 	f.StringVar(&d.Tiers, "tiers", "", "the tiers `FILE` of both sets, instead of tiers.path of the settings")

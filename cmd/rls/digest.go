@@ -8,10 +8,8 @@ import (
 )
 
 func digestOf(c *cli) *cobra.Command {
-	cmd := leaf("digest", "Read API keys from standard input, one a line, and print their digests for a tiers file.",
-		func() error { return printDigests(c) })
-	cmd.Long = cmd.Short + " The key of the line 'Bearer K' is K, and so is that of K between white space."
-	return cmd
+	return leaf("digest", "Read API keys from standard input, one a line, and print their digests for a tiers file.",
+		"The key of the line 'Bearer K' is K, and so is that of K between white space.", func() error { return printDigests(c) })
 }
 
 // printDigests reads keys from standard input, so that they stay out of the shell's history and the

@@ -21,9 +21,9 @@ type envCmd struct {
 
 func env(c *cli) *cobra.Command {
 	var e envCmd
-	cmd := leaf("env", "Print what each variable of envoyproxy/ratelimit becomes; exit 1 if one of them is refused.", func() error { return e.Run(c) })
-	cmd.Long = cmd.Short + "\n\nThe service reads these variables if it is started as ratelimit, or with SLIDEGATE_COMPAT=envoyproxy. " +
-		"rls env reads them in any case, so that you can look before you switch. Secrets are hidden."
+	cmd := leaf("env", "Print what each variable of envoyproxy/ratelimit becomes; exit 1 if one of them is refused.",
+		"The service reads these variables if it is started as ratelimit, or with SLIDEGATE_COMPAT=envoyproxy. "+
+			"rls env reads them in any case, so that you can look before you switch. Secrets are hidden.", func() error { return e.Run(c) })
 	cmd.Flags().BoolVar(&e.Effective, "effective", false, "instead print every setting, and where it comes from")
 	cmd.Flags().BoolVar(&e.JSON, "json", false, "print the table as one JSON document")
 	return cmd
@@ -74,13 +74,10 @@ func (e envCmd) Run(c *cli) error {
 		}
 		return errRefused
 	}
-	if err := tables.Environment(&stdout, reading); err != nil {
+	if err := tables.Environment(&stdout, reading); err != nil || len(found) == 0 {
 		return err
 	}
-	if len(found) > 0 {
-		return invalid(found)
-	}
-	return nil
+	return invalid(found)
 }
 
 // announce logs what the variables of envoyproxy/ratelimit became, if this process is a

@@ -22,14 +22,14 @@ type envoyConfigCmd struct {
 
 func envoyConfig(c *cli) *cobra.Command {
 	var e envoyConfigCmd
-	cmd := leaf("envoy-config", "Print a complete and hardened configuration of Envoy for these rules and settings.", func() error { return e.Run(c) })
 	var shapes strings.Builder
 	for _, s := range envoyconfig.Shapes {
 		fmt.Fprintf(&shapes, "  %-14s %s\n", s.Name, s.What)
 	}
-	cmd.Long = cmd.Short + "\n\nA comment at each line of hardening says what breaks without it. The shapes are\n\n" + shapes.String() + "\n" +
-		"Routes and descriptors are those of the built-in example rules: write those of your rules in their place, and test them with rls replay. " +
-		docsPage("start.md") + " shows how to start Envoy with it."
+	cmd := leaf("envoy-config", "Print a complete and hardened configuration of Envoy for these rules and settings.",
+		"A comment at each line of hardening says what breaks without it. The shapes are\n\n"+shapes.String()+"\n"+
+			"Routes and descriptors are those of the built-in example rules: write those of your rules in their place, and test them with rls replay. "+
+			docsPage("start.md")+" shows how to start Envoy with it.", func() error { return e.Run(c) })
 	f := cmd.Flags()
 	f.StringVar(&e.Shape, "shape", "", "the `NAME` of the shape (default tls or sidecar if the settings of grpc have only that, else ratelimit)")
 	f.StringVar(&e.Upstream, "upstream", "", "the `HOST:PORT` of the application, or unix:///PATH")

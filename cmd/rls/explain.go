@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/slidegate/slidegate/internal/config"
@@ -29,25 +28,31 @@ import (
 )
 
 type explainCmd struct {
-	Rules      string
-	Domain     string
-	Descriptor []string
-	Tier       string
-	Hits       uint64
-	liveFlags
+	Rules       string
+	Domain      string
+	Descriptor  []string
+	Tier        string
+	Hits        uint64
+	Live        bool
+	Address     string
+	UntilDenied int
+	Timeout     time.Duration
 }
 
 func explainOf(c *cli) *cobra.Command {
 	var e explainCmd
-	cmd := leaf("explain", "Print which rules a request matches and why, and what the answer would be.", func() error { return e.Run(c) })
-	cmd.Long = cmd.Short + "\n\nrls asks the running service, which charges nothing. If none answers at admin.address, or with --rules, nothing counts as used, and the first line says so."
+	cmd := leaf("explain", "Print which rules a request matches and why, and what the answer would be.",
+		"rls asks the running service, which charges nothing. If none answers at admin.address, or with --rules, nothing counts as used, and the first line says so.", func() error { return e.Run(c) })
 	f := cmd.Flags()
-	descriptorFlag(f, &e.Descriptor)
+	f.StringArrayVar(&e.Descriptor, "descriptor", nil, "the `ENTRIES` of a descriptor, such as 'route=search,api_key=k1', with a backslash before a comma or = in a value; repeat the flag for each descriptor of the request")
 	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional without --live if the rules have only one")
 	f.StringVar(&e.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the customer's tier, instead of the tier of its key")
 	f.Uint64Var(&e.Hits, "hits", 1, "cost of the request; 0 only reads the limits")
-	e.flags(f)
+	f.BoolVar(&e.Live, "live", false, "send the request to the running service as Envoy does, which charges it, and print the answer")
+	f.IntVar(&e.UntilDenied, "until-denied", 0, "with --live: send it up to `N` times, until it is denied, and print the last three answers; exit 1 if it never is")
+	f.StringVar(&e.Address, "address", "", "with --live: the `HOST:PORT` of a service on another machine; with grpc.tls the system must trust its certificate (SSL_CERT_FILE)")
+	f.DurationVar(&e.Timeout, "timeout", time.Second, "with --live: how long to wait for an answer, and for a service that cannot be reached yet")
 	require(cmd, "descriptor")
 	return cmd
 }
@@ -146,10 +151,6 @@ func (e *explainCmd) explain(g *config.Generation, inRedis func(window.LogID) st
 	return answer.Lines, nil
 }
 
-func descriptorFlag(f *pflag.FlagSet, to *[]string) {
-	f.StringArrayVar(to, "descriptor", nil, "the `ENTRIES` of a descriptor, such as 'route=search,api_key=k1'; write a comma or = in a value with a backslash before it; repeat the flag for each descriptor of the request")
-}
-
 func parseDescriptors(texts []string) ([]descriptors.Descriptor, error) {
 	all := make([]descriptors.Descriptor, len(texts))
 	for i, text := range texts {
@@ -159,21 +160,6 @@ func parseDescriptors(texts []string) ([]descriptors.Descriptor, error) {
 		}
 	}
 	return all, nil
-}
-
-// liveFlags are for explain --live: they say how to ask the running service.
-type liveFlags struct {
-	Live        bool
-	Address     string
-	UntilDenied int
-	Timeout     time.Duration
-}
-
-func (a *liveFlags) flags(f *pflag.FlagSet) {
-	f.BoolVar(&a.Live, "live", false, "send the request to the running service as Envoy does, which charges it, and print the answer")
-	f.IntVar(&a.UntilDenied, "until-denied", 0, "with --live: send it up to `N` times, until it is denied, and print the last three answers; exit 1 if it never is")
-	f.StringVar(&a.Address, "address", "", "with --live: the `HOST:PORT` of a service on another machine, instead of the service of these settings; with grpc.tls the system must trust its certificate (SSL_CERT_FILE)")
-	f.DurationVar(&a.Timeout, "timeout", time.Second, "with --live: how long to wait for an answer, and for a service that cannot be reached yet")
 }
 
 // live prints the last answers of the running service. A denial is an answer, not a failure.

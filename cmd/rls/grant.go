@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strings"
@@ -27,26 +28,19 @@ type grantCmd struct {
 
 func grantOf(c *cli) *cobra.Command {
 	var g grantCmd
-	cmd := &cobra.Command{
-		Use:   "grant" + callerUse + " --rule NAME --factor N --until TIME --reason TEXT",
-		Short: "Raise the limits of one rule for a customer, an address or a key until a time.",
-		Long: "Raise the limits of one rule for a customer, an address or a key until a time. " + callerHelp + "\n\n" +
-			"All instances of the store know the grant within a second. It ends by itself, what was used stays counted, and the audit log has it. A second grant for the same rule and customer replaces the first. " +
+	cmd := newCommand("grant"+callerUse+" --rule NAME --factor N --until TIME --reason TEXT",
+		"Raise the limits of one rule for a customer, an address or a key until a time.",
+		"All instances of the store know the grant within a second. It ends by itself, and what was used stays counted. A second grant for the same rule and customer replaces the first. "+
 			"With the store memory, name all instances in --admin; a restart ends the grants there.",
-		RunE: begin(func(args []string) error { return g.Run(c, args) }),
-	}
+		func(args []string) error { return g.Run(c, args) })
+	g.callerFlags.flags(cmd, "the `NAME` of the rule whose limits are raised")
 	f := cmd.Flags()
-	f.StringVar(&g.Address, "address", "", "a client's `IP` address")
-	f.StringVar(&g.Digest, "digest", "", "the `HEX` digits of the digest of an API key, as rls digest prints them")
-	f.BoolVar(&g.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
-	f.StringVar(&g.Rule, "rule", "", "the `NAME` of the rule whose limits are raised")
 	f.Float64Var(&g.Factor, "factor", 0, "multiply the limits by `N`, such as 2 or 1.5")
 	f.StringVar(&g.Limit, "limit", "", "raise the limit of this window to `N/WINDOW`, such as 500/minute or 500/10s; N alone is for requests in flight")
 	f.StringVar(&g.Until, "until", "", "the `TIME` at which it ends, at most 31 days away: 18:00 (UTC), 2026-01-31T18:00:00Z, or 2h from now")
-	f.StringVar(&g.Reason, "reason", "", "the `TEXT` for the audit log: why")
+	f.StringVar(&g.Reason, "reason", "", "why: a `TEXT` for the audit log")
 	f.BoolVar(&g.List, "list", false, "instead print the grants that have not ended")
 	f.StringVar(&g.Revoke, "revoke", "", "instead end the grant with this `ID` now")
-	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), cobra.NoFileCompletions
 	g.adminPorts.flags(cmd, waitToRead)
 	return cmd
 }
@@ -67,18 +61,15 @@ func (g *grantCmd) Run(c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, all := context.Background(), []merge.Answer[grant.Grant](nil)
-	switch {
+	one := func(g *grant.Grant) []*grant.Grant { return []*grant.Grant{g} }
+	switch ctx := context.Background(); {
 	case g.List:
-		return show(g, client.AskAll(ctx, ask, ask.Grants), func(a *admin.Grants) []*grant.Grant { return a.Grants })
+		return showGrants(g, client.AskAll(ctx, ask, ask.Grants), func(a *admin.Grants) []*grant.Grant { return a.Grants })
 	case g.Revoke != "":
-		all = ask.Revoke(ctx, g.Revoke)
+		return showGrants(g, ask.Revoke(ctx, g.Revoke), one)
 	default:
-		if all, err = ask.Grant(ctx, request); err != nil {
-			return err
-		}
+		return showGrants(g, ask.Grant(ctx, request), one)
 	}
-	return show(g, all, func(one *grant.Grant) []*grant.Grant { return []*grant.Grant{one} })
 }
 
 // request returns the grant that the arguments ask for.
@@ -103,18 +94,14 @@ func (g *grantCmd) request(c *cli, args []string) (r insight.GrantRequest, err e
 	return q.Grant(g.Rule, g.Amount, until.UTC().Format(time.RFC3339), g.Reason, ""), nil
 }
 
-// show prints the grants in the answers, each once.
-func show[T any](g *grantCmd, all []merge.Answer[T], grants func(*T) []*grant.Grant) error {
-	if g.JSON {
-		if err := printJSON(len(all) > 1, all); err != nil {
-			return err
-		}
-	} else if answered := merge.Answered(all); len(answered) > 0 {
+// showGrants prints the grants in the answers, each once.
+func showGrants[T any](g *grantCmd, all []merge.Answer[T], grants func(*T) []*grant.Grant) error {
+	err := show(&g.adminPorts, all, func(answered []merge.Answer[T]) {
 		var list []*grant.Grant
 		for _, a := range answered {
 			list = append(list, grants(a.Value)...)
 		}
 		tables.Grants(&stdout, list, pageOf(os.Stdout, false, ""))
-	}
-	return client.Failed(all)
+	})
+	return cmp.Or(err, client.Failed(all))
 }

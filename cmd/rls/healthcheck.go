@@ -15,7 +15,7 @@ type healthcheckCmd struct {
 
 func healthcheck(c *cli) *cobra.Command {
 	var h healthcheckCmd
-	cmd := leaf("healthcheck", "Check that the service of these settings serves; exit 1 if it does not.", func() error { return h.Run(c) })
+	cmd := leaf("healthcheck", "Check that the service of these settings serves; exit 1 if it does not.", "", func() error { return h.Run(c) })
 	cmd.Flags().DurationVar(&h.Timeout, "timeout", time.Second, "how long to wait for the answer")
 	return cmd
 }

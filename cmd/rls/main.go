@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
 	// Time zones of calendars, for machines and images that have no database of them: 0.4 MB.
 	_ "time/tzdata"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/slidegate/slidegate/internal/migrate/compat"
 	"github.com/slidegate/slidegate/internal/operate/client"
@@ -108,6 +111,12 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetOut(&stdout)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if wrong := new(pflag.InvalidValueError); errors.As(err, &wrong) { // its text has the value, which may have a password
+			return fmt.Errorf("--%s: %w", wrong.GetFlag().Name, wrong.Unwrap())
+		}
+		return err
+	})
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see "+docsPage("reference/settings.md"))
@@ -134,14 +143,49 @@ func begin(do func(args []string) error) func(*cobra.Command, []string) error {
 	}
 }
 
-// leaf returns a command without arguments.
-func leaf(use, short string, do func() error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: begin(func([]string) error { return do() })}
+// leaf returns a command without arguments. Its help has short and, below, long, which may be empty.
+func leaf(use, short, long string, do func() error) *cobra.Command {
+	cmd := newCommand(use, short, long, func([]string) error { return do() })
+	cmd.Args = cobra.NoArgs
+	return cmd
+}
+
+// newCommand is leaf for any arguments.
+func newCommand(use, short, long string, do func(args []string) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, RunE: begin(do)}
+	if long != "" {
+		cmd.Long = short + "\n\n" + long
+	}
+	return cmd
+}
+
+// A word is the value of a flag that takes one of several words.
+type word struct {
+	to *string
+	of []string
+}
+
+func (w word) String() string { return *w.to }
+func (word) Type() string     { return "string" }
+func (w word) Set(text string) error {
+	if !slices.Contains(w.of, text) {
+		last := len(w.of) - 1
+		return fmt.Errorf("expected %s or %s, not %q", strings.Join(w.of[:last], ", "), w.of[last], text)
+	}
+	*w.to = text
+	return nil
+}
+
+// wordVar adds a flag that takes one of several words, and completes them.
+func wordVar(cmd *cobra.Command, to *string, flag, usual, help string, of ...string) {
+	*to = usual
+	cmd.Flags().Var(word{to, of}, flag, help)
+	completeWords(cmd, flag, of...)
 }
 
 // completeWords completes the value of a flag with fixed words.
-func completeWords(cmd *cobra.Command, flag string, words ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+func completeWords(cmd *cobra.Command, flag string, of ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(of, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is defined before
 	}
 }

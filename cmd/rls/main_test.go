@@ -151,7 +151,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "test --redis redis://:hush@ ../../docs/examples", code: 2, stderr: "rls: --redis: the URL has no host"},
 		{line: "test --redis redis://:hush@127.0.0.1:1 ../../docs/examples", code: 1, stderr: "rls: --redis: looking for logs of other tests: redisstore: connect: dial tcp 127.0.0.1:1: connect: connection refused\n"},
 		{line: "test --redis redis-cluster://:hush@127.0.0.1:1 ../../docs/examples", code: 1, stderr: "rls: --redis: looking for logs of other tests: redisstore: connect: dial tcp 127.0.0.1:1: connect: connection refused\n"},
-		{line: "test --redis= ../../docs/examples", code: 2, stderr: `invalid argument "" for "--redis" flag: expected the URL of a Redis`},
+		{line: "test --redis= ../../docs/examples", code: 2, stderr: `rls: --redis: expected the URL of a Redis`},
 		{line: "test --run=( ../../docs/examples", code: 2, stderr: "rls: --run: error parsing regexp: missing closing )"},
 		{line: "test --run=^nothing$ ../../docs/examples", code: 2, stderr: `rls: --run: none of the 7 tests has a name that matches "^nothing$"`},
 		{line: "test --run=^nothing$ --format junit ../../docs/examples", code: 2, stderr: `rls: --run: none of the 7 tests has a name that matches "^nothing$"`},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -15,8 +16,8 @@ import (
 
 func reloadOf(c *cli) *cobra.Command {
 	var a adminPorts
-	cmd := leaf("reload", "Make the running service read its rules and tiers again.", func() error { return reload(c, &a) })
-	cmd.Long = cmd.Short + "\n\nIf it refuses the files, the last good ones stay active, and rls exits with 1."
+	cmd := leaf("reload", "Make the running service read its rules and tiers again.",
+		"If it refuses the files, the last good ones stay active, and rls exits with 1.", func() error { return reload(c, &a) })
 	a.flags(cmd, waitToRead)
 	return cmd
 }
@@ -27,23 +28,14 @@ func reload(c *cli, a *adminPorts) error {
 		return err
 	}
 	all := client.AskAll(context.Background(), ask, ask.Reload)
-	if a.JSON {
-		if err := printJSON(len(all) > 1, all); err != nil {
-			return err
+	err = show(a, all, func(answered []merge.Answer[admin.Reloaded]) {
+		for _, one := range answered {
+			unchanged := ", unchanged"
+			if one.Value.Changed {
+				unchanged = ""
+			}
+			fmt.Fprintf(&stdout, "%s: %s active, generation %s%s\n", one.From, words.Counted(uint64(max(one.Value.Rules, 0)), "rule"), safetext.Text(one.Value.Generation), unchanged)
 		}
-		return client.Failed(all)
-	}
-	for _, one := range merge.Answered(all) {
-		fmt.Fprintf(&stdout, "%s: %s\n", one.From, reloaded(one.Value))
-	}
-	return client.Failed(all)
-}
-
-// reloaded says what a reload has changed.
-func reloaded(r *admin.Reloaded) string {
-	text := words.Counted(uint64(max(r.Rules, 0)), "rule") + " active, generation " + safetext.Text(r.Generation)
-	if !r.Changed {
-		text += ", unchanged"
-	}
-	return text
+	})
+	return cmp.Or(err, client.Failed(all))
 }

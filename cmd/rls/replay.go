@@ -55,24 +55,14 @@ type requestFlags struct {
 
 func replayOf(c *cli) *cobra.Command {
 	var r replayCmd
-	cmd := &cobra.Command{
-		Use:   "replay LOG...",
-		Short: "Decide the requests of access logs, and report what the rules would have done.",
-		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
-			"LOG is an access log of Envoy, nginx, Apache or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. Name the logs of all instances in one call. " +
-			"rls decides each request at its own time, in memory, by the code that decides live. It calls nothing. " +
-			docsPage("rollout.md#3-replay") + " has examples.\n\n" + replay.Help(),
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("name an access log, or - for standard input")
-			}
-			return nil
-		},
-		RunE: begin(func(args []string) error {
+	cmd := newCommand("replay LOG...", "Decide the requests of access logs, and report what the rules would have done.",
+		"LOG is an access log of Envoy, nginx, Apache or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. Name the logs of all instances in one call. "+
+			"rls decides each request at its own time, in memory, by the code that decides live. It calls nothing. "+
+			docsPage("rollout.md#3-replay")+" has examples.\n\n"+replay.Help(),
+		func(args []string) error {
 			r.Logs = args
 			return r.Run(c)
-		}),
-	}
+		})
 	f := cmd.Flags()
 	f.StringVar(&r.Now.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&r.Now.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
@@ -200,6 +190,8 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		conditions = append(conditions, c)
 	}
 	switch {
+	case len(r.Logs) == 0:
+		return nil, usage("name an access log, or - for standard input")
 	case r.Reorder < 0:
 		return nil, usage("--reorder: expected a time such as 1m, or 0 if the lines are in the order of the requests, not %v", r.Reorder)
 	case r.Was.Tiers != "" && r.Was.Rules == "":

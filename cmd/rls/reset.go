@@ -30,16 +30,12 @@ type resetCmd struct {
 
 func reset(c *cli) *cobra.Command {
 	var r resetCmd
-	cmd := &cobra.Command{
-		Use:   "reset" + callerUse + " --reason TEXT",
-		Short: "Remove what a customer, an address or a key has used of its limits.",
-		Long: "Remove what a customer, an address or a key has used of its limits.\n\n" +
-			"The service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
+	cmd := newCommand("reset"+callerUse+" --reason TEXT", "Remove what a customer, an address or a key has used of its limits.",
+		"On a terminal, rls shows what is used and asks first. "+
 			"It resets in all instances of --admin. With the store memory, name all instances there. With Redis, one instance removes the counters of its store and of the other scopes: name an instance of each region.",
-		RunE: begin(func(args []string) error { return r.Run(c, args) }),
-	}
-	r.callerFlags.flags(cmd)
-	cmd.Flags().StringVar(&r.Reason, "reason", "", "the `TEXT` for the audit log: why")
+		func(args []string) error { return r.Run(c, args) })
+	r.flagsWithDescriptor(cmd)
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "why: a `TEXT` for the audit log")
 	cmd.Flags().BoolVar(&r.Yes, "yes", false, "do not ask for confirmation")
 	r.adminPorts.flags(cmd, waitToReset)
 	require(cmd, "reason")
@@ -62,18 +58,8 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	if ok, err := r.confirmed(ask, q); err != nil || !ok {
 		return err
 	}
-	all, err := ask.Reset(context.Background(), insight.ResetRequest{
-		Subject: q.Subject, Address: q.Address, Digest: q.Digest, Descriptor: q.Descriptor, Rule: q.Rule, Reason: r.Reason,
-	})
-	if err != nil {
-		return err
-	}
-	if r.JSON {
-		if err := printJSON(len(all) > 1, all); err != nil {
-			return err
-		}
-	} else {
-		done := merge.Answered(all)
+	all := ask.Reset(context.Background(), insight.ResetRequest{Query: q, Reason: r.Reason})
+	err = show(&r.adminPorts, all, func(done []merge.Answer[insight.Reset]) {
 		if removed := slices.DeleteFunc(slices.Clone(done), func(a merge.Answer[insight.Reset]) bool { return a.Value.Logs == 0 }); len(removed) > 0 {
 			done = removed
 		} else if len(done) > 1 {
@@ -82,8 +68,8 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 		for _, a := range done {
 			tables.Reset(&stdout, a.Value, pageOf(os.Stdout, len(done) > 1, a.From))
 		}
-	}
-	return client.Incomplete(all, func(r *insight.Reset) string { return r.Problem })
+	})
+	return cmp.Or(err, client.Incomplete(all, func(r *insight.Reset) string { return r.Problem }))
 }
 
 // confirmed shows the operator on a terminal what is used, and asks. Elsewhere it says yes.

@@ -27,7 +27,7 @@ import (
 const ballast = 16 << 20
 
 func serveOf(c *cli) *cobra.Command {
-	return leaf("serve", "Serve until SIGTERM. The default command.", func() error { return serve(c) })
+	return leaf("serve", "Serve until SIGTERM. The default command.", "", func() error { return serve(c) })
 }
 
 // serve serves until SIGTERM or SIGINT. A second signal ends the process at once. On SIGHUP the

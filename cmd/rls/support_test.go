@@ -344,7 +344,7 @@ func TestSeveralInstances(t *testing.T) {
 			{ID: 2, At: at.Add(time.Duration(i-5) * time.Second), Rule: fmt.Sprint("newer-", i), Terms: insight.Terms{Limit: 1, Window: 60}},
 			{ID: 1, At: at.Add(time.Duration(i-10) * time.Second), Rule: fmt.Sprint("older-", i), Terms: insight.Terms{Limit: 1, Window: 60}},
 		}}
-		p.top = insight.Top{Entries: []insight.TopEntry{{Name: "acme", Count: 10}, {Name: fmt.Sprint("only-", i), Count: 15}}, Error: 2}
+		p.top = insight.Top{By: "subject", Order: "denied", Minutes: 5, Entries: []insight.TopEntry{{Name: "acme", Count: 10}, {Name: fmt.Sprint("only-", i), Count: 15}}, Error: 2}
 		p.reset = insight.Reset{Query: insight.Query{Subject: "acme"}, Logs: 1}
 	}
 	both := a.address() + "," + b.address()
@@ -405,7 +405,7 @@ func TestResets(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, fails)
 	}
 	golden(t, "reset-80.txt", out)
-	if diff := cmp.Diff([]insight.ResetRequest{{Subject: "acme", Rule: "per-key", Reason: "they paid"}}, port.resets, cmpopts.IgnoreUnexported(insight.ResetRequest{})); diff != "" {
+	if diff := cmp.Diff([]insight.ResetRequest{{Query: insight.Query{Subject: "acme", Rule: "per-key"}, Reason: "they paid"}}, port.resets, cmpopts.IgnoreUnexported(insight.Query{})); diff != "" {
 		t.Errorf("sent (-want +got):\n%s", diff)
 	}
 	port.reset.Removed[1].Scope = "global"

@@ -38,36 +38,25 @@ type testCmd struct {
 
 func testOf(c *cli) *cobra.Command {
 	var t testCmd
-	cmd := &cobra.Command{
-		Use:   "test PATH...",
-		Short: "Run tests of rules; exit 1 if one fails.",
-		Long: "Run tests of rules; exit 1 if one fails.\n\n" +
-			"PATH is a file of tests, or a directory: then all files named " + ruletest.Names + " in it and below. " +
-			"Time is virtual, so a test of a month takes no longer than its requests. " + docsPage("rollout.md#1-test") + " has an example.\n\n" +
-			"A test that fails names its line and what the request got. Afterwards rls lists each rule, each tier of a rule, and at most 20 overrides of customers that no request matched.\n\n" +
-			"With --redis each request waits for its time by the clock of Redis. start has no effect then, and a wait may be a second shorter: keep such tests short, and leave 100 ms at the edge of a window.\n\n" +
+	cmd := newCommand("test PATH...", "Run tests of rules; exit 1 if one fails.",
+		"PATH is a file of tests, or a directory: then all files named "+ruletest.Names+" in it and below. "+
+			"Time is virtual, so a test of a month takes no longer than its requests. "+docsPage("rollout.md#1-test")+" has an example.\n\n"+
+			"A test that fails names its line and what the request got. Afterwards rls lists each rule, each tier of a rule, and at most 20 overrides of customers that no request matched.\n\n"+
+			"With --redis each request waits for its time by the clock of Redis. start has no effect then, and a wait may be a second shorter: keep such tests short, and leave 100 ms at the edge of a window.\n\n"+
 			"Exit code 2: the command line is wrong, a directory has no tests, or no test has a name that --run matches.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("name a file of tests, or a directory with files named %s", ruletest.Names)
-			}
-			return nil
-		},
-		RunE: begin(func(args []string) error {
+		func(args []string) error {
 			t.Paths = args
 			return t.Run(c)
-		}),
-	}
+		})
 	f := cmd.Flags()
 	f.StringVar(&t.Rules, "rules", "", "test the rules of this `PATH`, not those that the files of tests name")
 	f.StringVar(&t.Tiers, "tiers", "", "take the tiers of this `FILE`, not those that the files of tests name")
 	f.Var(&urlFlag{&t.Redis}, "redis", "decide on the Redis of this `URL`, in real time, under a separate key prefix; for a Cluster write redis-cluster://HOST:PORT")
-	f.StringVar(&t.Format, "format", "text", "the `FORMAT` of the results: text or junit")
+	wordVar(cmd, &t.Format, "format", "text", "the `FORMAT` of the results: text or junit", "text", "junit")
 	f.StringVar(&t.Only, "run", "", "run only the tests whose name matches this `REGEXP`")
 	f.BoolVar(&t.Verbose, "verbose", false, "also print what each step got, as its expect may say it")
 	f.BoolVar(&t.Cover, "require-coverage", false, "also fail if no test reaches a rule or a tier of it")
 	f.BoolVar(&t.Watch, "watch", false, "run the tests again whenever a file changes")
-	completeWords(cmd, "format", "text", "junit")
 	return cmd
 }
 
@@ -115,8 +104,8 @@ func (t *testCmd) Run(c *cli) error {
 // check refuses flags that mean nothing, or nothing together.
 func (t *testCmd) check() (err error) {
 	switch {
-	case t.Format != "text" && t.Format != "junit":
-		return usage("--format: expected text or junit, not %q", t.Format)
+	case len(t.Paths) == 0:
+		return usage("name a file of tests, or a directory with files named %s", ruletest.Names)
 	case t.Watch && t.Format != "text":
 		return usage("--watch: a report in the format %s is about one run: use --format text", t.Format)
 	case t.Only != "" && t.Cover:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -17,58 +16,45 @@ import (
 
 type topCmd struct {
 	adminPorts
-	By, Order      string
-	Minutes, Limit int
+	By, Order, Minutes string
+	Limit              int
 }
 
 func top(c *cli) *cobra.Command {
 	var t topCmd
-	cmd := leaf("top", "Print who is denied most, or is nearest to its limits.", func() error { return t.Run(c) })
-	cmd.Long = cmd.Short + "\n\nEach instance counts for itself. rls adds the counts of several instances, and their possible errors."
-	f := cmd.Flags()
-	f.StringVar(&t.By, "by", "subject", "`WHAT` to count by: subject, rule, route or address")
-	f.StringVar(&t.Order, "order", "denied", "`WHAT` to count: denied requests, requests near a limit (near), or requests that only a limit in shadow mode would deny (shadow)")
-	f.IntVar(&t.Minutes, "minutes", 5, "count the last `N` minutes: 1, 5 or 60")
-	f.IntVar(&t.Limit, "limit", 20, "at most `N` lines")
+	cmd := leaf("top", "Print who is denied most, or is nearest to its limits.",
+		"Each instance counts for itself. rls adds the counts of several instances, and their possible errors.", func() error { return t.Run(c) })
+	wordVar(cmd, &t.By, "by", "subject", "`WHAT` to count by: subject, rule, route or address", insight.TopBys[:]...)
+	wordVar(cmd, &t.Order, "order", "denied", "`WHAT` to count: denied requests, requests near a limit (near), or denials of limits in shadow mode (shadow)", insight.TopOrders[:]...)
+	wordVar(cmd, &t.Minutes, "minutes", "5", "count the last `N` minutes: 1, 5 or 60", "1", "5", "60")
+	cmd.Flags().IntVar(&t.Limit, "limit", 20, "at most `N` lines")
 	t.flags(cmd, waitToRead)
-	completeWords(cmd, "by", insight.TopBys[:]...)
-	completeWords(cmd, "order", insight.TopOrders[:]...)
-	completeWords(cmd, "minutes", "1", "5", "60")
 	return cmd
 }
 
 // Run prints the list.
 func (t *topCmd) Run(c *cli) error {
-	switch {
-	case !slices.Contains(insight.TopBys[:], t.By):
-		return usage("--by: expected subject, rule, route or address, not %q", t.By)
-	case !slices.Contains(insight.TopOrders[:], t.Order):
-		return usage("--order: expected denied, near or shadow, not %q", t.Order)
-	case !slices.Contains(insight.TopMinutes[:], t.Minutes):
-		return usage("--minutes: expected 1, 5 or 60, not %d", t.Minutes)
-	case t.Limit < 1:
+	if t.Limit < 1 {
 		return usage("--limit: expected a number above 0")
 	}
 	ask, err := t.client(c)
 	if err != nil {
 		return err
 	}
-	several := len(ask.Instances) > 1
 	limit := t.Limit
-	if several {
+	if t.several {
 		limit = max(limit, askedOfEach) // a sum needs more of each list than it shows, or is too large
 	}
-	values := url.Values{"by": {t.By}, "order": {t.Order}, "minutes": {strconv.Itoa(t.Minutes)}, "limit": {strconv.Itoa(limit)}}
+	values := url.Values{"by": {t.By}, "order": {t.Order}, "minutes": {t.Minutes}, "limit": {strconv.Itoa(limit)}}
 	all := ask.Top(context.Background(), values)
-	if t.JSON {
-		if err := printJSON(several, all); err != nil {
-			return err
-		}
-	} else if len(merge.Answered(all)) > 0 {
+	err = show(&t.adminPorts, all, func([]merge.Answer[insight.Top]) {
 		sum := merge.Tops(all, limit, t.Limit)
-		tables.Top(&stdout, &sum, t.By, t.Order, t.Minutes, pageOf(os.Stdout, false, ""))
+		tables.Top(&stdout, &sum, pageOf(os.Stdout, false, ""))
+	})
+	if err != nil {
+		return err
 	}
-	if !several && all[0].Err == nil {
+	if !t.several && all[0].Err == nil {
 		noteAlone(ask, all[0].Value.Instances)
 		return client.Missing(all[0].Value.Instances)
 	}

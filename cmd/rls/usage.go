@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -27,15 +28,11 @@ type usageCmd struct {
 
 func usageOf(c *cli) *cobra.Command {
 	var u usageCmd
-	cmd := &cobra.Command{
-		Use:   "usage" + callerUse,
-		Short: "Print the tier of a customer, an address or a key, what it has used of each of its limits, and when it may go on.",
-		Long: "Print the tier of a customer, an address or a key, what it has used of each of its limits, and when it may go on.\n\n" +
-			callerHelp + "\n\nIt charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. " +
-			"With Redis they share their counts, and rls prints the first answer. If a store is unavailable, rls prints what the instances have counted meanwhile and what their local limits have left, says so, and exits with 3.",
-		RunE: begin(func(args []string) error { return u.Run(c, args) }),
-	}
-	u.callerFlags.flags(cmd)
+	cmd := newCommand("usage"+callerUse, "Print the tier of a customer, an address or a key, what it has used of each of its limits, and when it may go on.",
+		"It charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. "+
+			"With Redis, rls prints the first answer. If a store is unavailable, rls prints what the instances have counted meanwhile and what their local limits have left, and exits with 3.",
+		func(args []string) error { return u.Run(c, args) })
+	u.flagsWithDescriptor(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&u.Refresh, "refresh", false, "first make the instances ask tiers.source again for this customer or key, or for all if none is named")
 	f.StringVar(&u.Raw, "raw", "", "instead print the counter that the Redis of the settings has under this `KEY`, as redis-cli --scan prints it")
@@ -83,29 +80,20 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 			shown[i].Value = &shownUsage{a.Value, ask.Lookup(ctx, a.From, q)}
 		}
 	}
-	several := len(ask.Instances) > 1
-	if u.JSON {
-		if err := printJSON(several, shown); err != nil {
-			return err
-		}
-	} else {
-		known := slices.DeleteFunc(merge.Answered(shown), func(a merge.Answer[shownUsage]) bool { return a.Value.Unknown != "" })
-		for i, a := range known {
+	err = show(&u.adminPorts, shown, func(answered []merge.Answer[shownUsage]) {
+		for i, a := range slices.DeleteFunc(answered, func(a merge.Answer[shownUsage]) bool { return a.Value.Unknown != "" }) {
 			if i > 0 {
 				fmt.Fprintln(&stdout)
 			}
-			tables.Usage(&stdout, a.Value.Usage, a.Value.Tiers, pageOf(os.Stdout, several, a.From))
+			tables.Usage(&stdout, a.Value.Usage, a.Value.Tiers, pageOf(os.Stdout, u.several, a.From))
 		}
-	}
-	if err := noCustomer(all); err != nil {
-		return err
-	}
-	return client.Incomplete(all, func(u *insight.Usage) string {
+	})
+	return cmp.Or(err, noCustomer(all), client.Incomplete(all, func(u *insight.Usage) string {
 		if u.Problem == "" || u.Unknown != "" {
 			return ""
 		}
 		return "the answer is not complete" // it says why
-	})
+	}))
 }
 
 // A shownUsage is a usage, and the records of the caller in the instance and in tiers.source. They are

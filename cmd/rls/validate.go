@@ -29,20 +29,17 @@ type validateCmd struct {
 
 func validate(c *cli) *cobra.Command {
 	var v validateCmd
-	cmd := &cobra.Command{
-		Use:   "validate [PATH]...",
-		Short: "Check settings, rules, tiers and tests; print every problem and exit 1 if there is one.",
-		Long: "Check settings, rules, tiers and tests; print every problem and exit 1 if there is one.\n\n" +
-			"PATH is a file of settings, tiers, rules or tests of rules, or a directory of rules; - is standard input. rls recognises a file by its keys. " +
-			"rls checks the rules of several paths as one set, like those of a directory. " +
-			"If no PATH has settings or tiers, they come from --config and the environment. rls checks a tiers file alone without rules, " +
-			"and tests with the rules and tiers that they name. It does not run them: see rls test.\n\n" +
+	var cmd *cobra.Command
+	cmd = newCommand("validate [PATH]...", "Check settings, rules, tiers and tests; print every problem and exit 1 if there is one.",
+		"PATH is a file of settings, tiers, rules or tests of rules, or a directory of rules; - is standard input. rls recognises a file by its keys. "+
+			"rls checks the rules of several paths as one set, like those of a directory. "+
+			"If no PATH has settings or tiers, they come from --config and the environment. rls checks a tiers file alone without rules, "+
+			"and tests with the rules and tiers that they name. It does not run them: see rls test.\n\n"+
 			"With --subject or --key-stdin it also asks tiers.source for one customer, with the query of the service, and prints the answer.",
-	}
-	cmd.RunE = begin(func(args []string) error {
-		v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
-		return v.Run(c)
-	})
+		func(args []string) error {
+			v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
+			return v.Run(c)
+		})
 	cmd.Flags().BoolVar(&v.Portable, "portable", false, "also refuse what envoyproxy/ratelimit cannot read, or would read otherwise, so that you can go back to it")
 	cmd.Flags().BoolVar(&v.JSON, "json", false, "print problems, warnings and the summary as one JSON document")
 	cmd.Flags().StringVar(&v.Subject, "subject", "", "also look up the customer with this `ID` in tiers.source")

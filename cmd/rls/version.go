@@ -46,7 +46,7 @@ func buildOf(info *debug.BuildInfo, ok bool) build {
 func docsPage(name string) string { return docs.URL(this.Version, name) }
 
 func versionOf() *cobra.Command {
-	return leaf("version", "Print the version, the commit and its date.", func() error {
+	return leaf("version", "Print the version, the commit and its date.", "", func() error {
 		fmt.Fprintf(&stdout, "slidegate %s\ncommit %s\ndate %s\nbuilt with %s for %s/%s\n",
 			this.Version, this.Commit, this.Date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return nil

@@ -142,7 +142,7 @@ func (s *service) history(_ context.Context, q history.Query) (*history.History,
 	for i, v := range wave(history.Days, 400, 1, 3, q.To) {
 		at := q.From.AddDate(0, 0, i)
 		if q.Rule != "" {
-			h.Rules = append(h.Rules, history.RuleHistory{Domain: "edge", Rule: q.Rule, Hours: []history.Hour{{Hour: at.Add(9 * time.Hour), Decisions: uint64(40 * v), Denials: uint64(v)}}})
+			h.Rules = append(h.Rules, history.RuleHistory{Domain: "edge", Rule: q.Rule, Hours: []history.Hour{{Hour: at.Add(9 * time.Hour), Count: history.Count{Decisions: uint64(40 * v), Denials: uint64(v)}}}})
 		} else {
 			h.Days = append(h.Days, history.Day{Day: at.Format(time.DateOnly), Subjects: []insight.TopEntry{{Name: q.Subject, Count: uint64(v)}}})
 		}

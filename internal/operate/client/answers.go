@@ -92,14 +92,12 @@ const SourceRedis = "redis"
 
 // shared keeps one answer of the instances that share a store, and the answers of all that count in
 // their own memory.
-func shared(all []merge.Answer[insight.Usage]) []merge.Answer[insight.Usage] {
+func shared[T any](all []merge.Answer[T], source func(*T) string) []merge.Answer[T] {
 	seen := false
-	return slices.DeleteFunc(all, func(a merge.Answer[insight.Usage]) bool {
-		if a.Err != nil || a.Value.Source != SourceRedis {
-			return false
-		}
-		again := seen
-		seen = true
+	return slices.DeleteFunc(all, func(a merge.Answer[T]) bool {
+		inRedis := a.Err == nil && source(a.Value) == SourceRedis
+		again := inRedis && seen
+		seen = seen || inRedis
 		return again
 	})
 }
@@ -108,22 +106,18 @@ func shared(all []merge.Answer[insight.Usage]) []merge.Answer[insight.Usage] {
 // store count once. problems says what is missing.
 func (c *Client) Logs(ctx context.Context, rules []string) (instances [][]insight.LimitUsage, problems []string, err error) {
 	all := AskAll(ctx, c, func(ctx context.Context, to Instance) (*insight.Logs, error) { return c.logs(ctx, to, rules) })
-	seen := false
+	err = Failed(all)
 	for _, a := range all {
 		if a.Err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", a.From, a.Err))
-			continue
-		}
-		if a.Value.Next != "" {
+		} else if a.Value.Next != "" {
 			problems = append(problems, fmt.Sprintf("%s has more than %d logs: these are a part of them", a.From, len(a.Value.Logs)))
 		}
-		if a.Value.Source == SourceRedis && seen {
-			continue
-		}
-		seen = seen || a.Value.Source == SourceRedis
+	}
+	for _, a := range shared(merge.Answered(all), func(l *insight.Logs) string { return l.Source }) {
 		instances = append(instances, a.Value.Logs)
 	}
-	return instances, problems, Failed(all)
+	return instances, problems, err
 }
 
 // Merge returns the denials of all instances, the oldest first.

@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -86,33 +85,29 @@ func getAll[T any](ctx context.Context, c *Client, path string, values url.Value
 
 // Explain asks the first instance what would happen to a request now.
 func (c *Client) Explain(ctx context.Context, request admin.ExplainRequest) (*admin.Explained, error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
 	out := new(admin.Explained)
-	return out, c.call(ctx, c.Instances[0], http.MethodPost, "/v1/explain", body, out)
+	return out, c.call(ctx, c.Instances[0], http.MethodPost, "/v1/explain", request, out)
 }
 
 // Reload makes an instance read its rules and tiers again.
 func (c *Client) Reload(ctx context.Context, to Instance) (*admin.Reloaded, error) {
 	out := new(admin.Reloaded)
-	return out, c.call(ctx, to, http.MethodPost, "/v1/reload", []byte("{}"), out)
+	return out, c.call(ctx, to, http.MethodPost, "/v1/reload", struct{}{}, out)
 }
 
-// Reset makes each instance reset what a request names, one after another: of instances that share a
-// store, the first one removes the logs.
-func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) ([]merge.Answer[insight.Reset], error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]merge.Answer[insight.Reset], len(c.Instances))
+// Reset makes each instance reset what a request names.
+func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) []merge.Answer[insight.Reset] {
+	return inTurn[insight.Reset](ctx, c, http.MethodPost, "/v1/reset", request)
+}
+
+// inTurn calls one instance after another: of those that share a store, the first one changes it.
+func inTurn[T any](ctx context.Context, c *Client, method, path string, in any) []merge.Answer[T] {
+	all := make([]merge.Answer[T], len(c.Instances))
 	for i, to := range c.Instances {
-		out := new(insight.Reset)
-		all[i] = merge.Answer[insight.Reset]{From: to.Name, Value: out, Err: c.call(ctx, to, http.MethodPost, "/v1/reset", body, out)}
+		out := new(T)
+		all[i] = merge.Answer[T]{From: to.Name, Value: out, Err: c.call(ctx, to, method, path, in, out)}
 	}
-	return all, nil
+	return all
 }
 
 // Refresh makes all instances ask the customer source again: for a digest or a subject, or for all
@@ -125,12 +120,8 @@ func (c *Client) Refresh(ctx context.Context, digest, subject string) error {
 	case subject != "":
 		change = map[string]any{"subject": subject}
 	}
-	body, err := json.Marshal(change)
-	if err != nil {
-		return err
-	}
 	return Failed(AskAll(ctx, c, func(ctx context.Context, to Instance) (*struct{}, error) {
-		return nil, c.call(ctx, to, http.MethodPost, "/v1/tiers/invalidate", body, new(struct{}))
+		return nil, c.call(ctx, to, http.MethodPost, "/v1/tiers/invalidate", change, new(struct{}))
 	}))
 }
 
@@ -144,7 +135,8 @@ const (
 
 // Usage returns what a caller has used in each instance. Instances that share a store have one answer.
 func (c *Client) Usage(ctx context.Context, q insight.Query) []merge.Answer[insight.Usage] {
-	return shared(AskAll(ctx, c, func(ctx context.Context, to Instance) (*insight.Usage, error) { return c.usage(ctx, to, q) }))
+	all := AskAll(ctx, c, func(ctx context.Context, to Instance) (*insight.Usage, error) { return c.usage(ctx, to, q) })
+	return shared(all, func(u *insight.Usage) string { return u.Source })
 }
 
 // usage reads all pages of a usage.

@@ -118,15 +118,22 @@ var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Reques
 // maxAnswer bounds an answer of an admin port, in bytes.
 const maxAnswer = 32 << 20
 
-// call calls an instance and reads its answer into out.
-func (c *Client) call(ctx context.Context, to Instance, method, path string, body []byte, out any) error {
+// call sends a value to an instance as JSON, unless it is nil, and reads the answer into out.
+func (c *Client) call(ctx context.Context, to Instance, method, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
 	r, err := http.NewRequestWithContext(ctx, method, to.base+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	if body != nil {
+	if in != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if c.Token != "" {

@@ -2,10 +2,10 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -20,39 +20,22 @@ func (c *Client) Grants(ctx context.Context, to Instance) (*admin.Grants, error)
 	return get[admin.Grants](ctx, c, to, "/v1/grants", nil)
 }
 
-// Grant makes a grant in each instance, one after another: those that share a store answer with the
-// grant of the first one.
-func (c *Client) Grant(ctx context.Context, request insight.GrantRequest) ([]merge.Answer[grant.Grant], error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	return c.eachGrant(ctx, http.MethodPost, "/v1/grants", body), nil
+// Grant makes a grant in each instance: those that share a store answer with the grant of the first one.
+func (c *Client) Grant(ctx context.Context, request insight.GrantRequest) []merge.Answer[grant.Grant] {
+	return inTurn[grant.Grant](ctx, c, http.MethodPost, "/v1/grants", request)
 }
 
 // Revoke ends a grant. Instances that do not have it any more, because another one shares their store,
 // are left out if one had it.
 func (c *Client) Revoke(ctx context.Context, id string) []merge.Answer[grant.Grant] {
-	all := c.eachGrant(ctx, http.MethodDelete, "/v1/grants/"+url.PathEscape(id), nil)
+	all := inTurn[grant.Grant](ctx, c, http.MethodDelete, "/v1/grants/"+url.PathEscape(id), nil)
 	if len(merge.Answered(all)) == 0 {
 		return all
 	}
-	var had []merge.Answer[grant.Grant]
-	for _, a := range all {
-		if refusal := new(Refusal); !errors.As(a.Err, &refusal) || refusal.Status != http.StatusNotFound {
-			had = append(had, a)
-		}
-	}
-	return had
-}
-
-func (c *Client) eachGrant(ctx context.Context, method, path string, body []byte) []merge.Answer[grant.Grant] {
-	all := make([]merge.Answer[grant.Grant], len(c.Instances))
-	for i, to := range c.Instances {
-		out := new(grant.Grant)
-		all[i] = merge.Answer[grant.Grant]{From: to.Name, Value: out, Err: c.call(ctx, to, method, path, body, out)}
-	}
-	return all
+	return slices.DeleteFunc(all, func(a merge.Answer[grant.Grant]) bool {
+		refusal := new(Refusal)
+		return errors.As(a.Err, &refusal) && refusal.Status == http.StatusNotFound
+	})
 }
 
 // Until reads when something ends: the next time of day in the zone of now, an instant, or a duration.
@@ -60,7 +43,7 @@ func Until(text string, now time.Time) (until time.Time, err error) {
 	if clock, err := time.Parse("15:04", text); err == nil {
 		until = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
 		if !until.After(now) {
-			until = time.Date(now.Year(), now.Month(), now.Day()+1, clock.Hour(), clock.Minute(), 0, 0, now.Location())
+			until = until.AddDate(0, 0, 1)
 		}
 		return until, nil
 	}

@@ -348,7 +348,8 @@ func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
 		c.showSubject(w, r, http.StatusUnprocessableEntity, p)
 		return
 	}
-	done, err := c.opts.Insight.Reset(ctx, q.Reset(rule, reason, c.opts.Access.Caller(r).By()))
+	q.Rule = rule
+	done, err := c.opts.Insight.Reset(ctx, insight.ResetRequest{Query: q, Reason: reason, By: c.opts.Access.Caller(r).By()})
 	if err != nil {
 		p, code := c.read(ctx, q, "", ""), http.StatusBadGateway
 		p.Wrong = "The store could not remove the logs. Nothing is lost: try again when the overview shows no problem."

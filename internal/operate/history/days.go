@@ -1,13 +1,18 @@
 package history
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/internal/config/files"
 )
 
 // Bounds of what is kept.
@@ -17,6 +22,8 @@ const (
 	maxRules    = 100
 	maxSubjects = 200
 	maxName     = 256
+	// maxFile bounds the file, in bytes: 30 days within the bounds have 5 MB at most.
+	maxFile = 16 << 20
 	// OtherRules is the name of all rules above the bound.
 	OtherRules = "other rules"
 )
@@ -27,15 +34,33 @@ type Count struct {
 	Denials   uint64 `json:"denials"`
 }
 
-// A name is that of a rule. The zero value stands for all rules above the bound.
-type name struct{ domain, rule string }
-
-func (n name) long() bool { return len(n.domain)+len(n.rule) > maxName }
-
-// A day has the counts of one day in UTC.
+// A day has the counts of one day in UTC: of rules by the names that nameOf makes, and of subjects by those that
+// [insight.TopEntry.Identify] takes.
 type day struct {
-	rules    map[name]*[24]Count
-	subjects map[string]uint64 // by the names of insight.TopEntry.Who
+	Rules    map[string]*[24]Count `json:"rules"`
+	Subjects map[string]uint64     `json:"subjects"`
+}
+
+// others is the name of all rules above the bound.
+const others = " "
+
+// nameOf returns the name of a rule: two words without spaces.
+func nameOf(domain, rule string) string {
+	if len(domain)+len(rule) > maxName {
+		return others
+	}
+	return url.QueryEscape(domain) + " " + url.QueryEscape(rule)
+}
+
+// ruleOf reads what nameOf has made.
+func ruleOf(name string) (domain, rule string, err error) {
+	domain, rule, _ = strings.Cut(name, " ")
+	domain, err = url.QueryUnescape(domain)
+	rule, err2 := url.QueryUnescape(rule)
+	if err != nil || err2 != nil || strings.Count(name, " ") != 1 || len(domain)+len(rule) > maxName || !utf8.ValidString(domain+rule) {
+		return "", "", errors.New("the name of a rule is malformed")
+	}
+	return domain, rule, nil
 }
 
 // days has the counts by the date.
@@ -54,7 +79,7 @@ func (d days) of(at time.Time) *day {
 	return one
 }
 
-func newDay() *day { return &day{make(map[name]*[24]Count), make(map[string]uint64)} }
+func newDay() *day { return &day{make(map[string]*[24]Count), make(map[string]uint64)} }
 
 // forget removes the days that are no longer kept.
 func (d days) forget(now time.Time) {
@@ -66,19 +91,19 @@ func (d days) forget(now time.Time) {
 }
 
 // add counts what a rule did in an hour.
-func (d *day) add(n name, hour int, c Count) {
-	if n.long() || d.rules[n] == nil && len(d.rules) >= maxRules {
-		n = name{}
+func (d *day) add(name string, hour int, c Count) {
+	if d.Rules[name] == nil && len(d.Rules) >= maxRules {
+		name = others
 	}
-	d.put(n, hour, c)
+	d.put(name, hour, c)
 }
 
 // put is add without a bound.
-func (d *day) put(n name, hour int, c Count) {
-	hours := d.rules[n]
+func (d *day) put(name string, hour int, c Count) {
+	hours := d.Rules[name]
 	if hours == nil {
 		hours = new([24]Count)
-		d.rules[n] = hours
+		d.Rules[name] = hours
 	}
 	hours[hour].Decisions += c.Decisions
 	hours[hour].Denials += c.Denials
@@ -90,9 +115,9 @@ func (d *day) deny(who string, denials uint64) {
 	if len(who) > maxName || denials == 0 {
 		return
 	}
-	if _, known := d.subjects[who]; !known && len(d.subjects) >= maxSubjects {
+	if _, known := d.Subjects[who]; !known && len(d.Subjects) >= maxSubjects {
 		least, fewest := "", denials
-		for other, n := range d.subjects {
+		for other, n := range d.Subjects {
 			if n < fewest {
 				least, fewest = other, n
 			}
@@ -100,54 +125,41 @@ func (d *day) deny(who string, denials uint64) {
 		if least == "" {
 			return
 		}
-		delete(d.subjects, least)
+		delete(d.Subjects, least)
 	}
-	d.subjects[who] += denials
+	d.Subjects[who] += denials
 }
 
-// The kinds of counts, which stand behind the hour in a field.
-const (
-	decided = "a"
-	denied  = "d"
-)
-
-// field returns the name of a count: its hour, its kind, and a name as two words without spaces.
-func field(hour int, kind string, n name) string {
-	return fmt.Sprintf("%02d%s%s %s", hour, kind, url.QueryEscape(n.domain), url.QueryEscape(n.rule))
-}
-
-// eachField calls f with the fields of the rules, and with the field in its place above the bound.
+// eachField calls f with the fields of the rules in Redis, and with the field in its place above the bound. A
+// field is the hour, a for decisions or d for denials, and the name of the rule.
 func (d *day) eachField(f func(field, other string, count uint64)) {
-	for n, hours := range d.rules {
+	for name, hours := range d.Rules {
 		for hour, c := range hours {
-			if c.Decisions > 0 {
-				f(field(hour, decided, n), field(hour, decided, name{}), c.Decisions)
-			}
-			if c.Denials > 0 {
-				f(field(hour, denied, n), field(hour, denied, name{}), c.Denials)
+			for kind, n := range map[string]uint64{"a": c.Decisions, "d": c.Denials} {
+				if n > 0 {
+					at := fmt.Sprintf("%02d%s", hour, kind)
+					f(at+name, at+others, n)
+				}
 			}
 		}
 	}
 }
 
-// putField reads what field has named.
+// putField reads a field of Redis.
 func (d *day) putField(text string, count uint64) error {
-	words := strings.Split(text, " ")
-	if len(words) != 2 || len(words[0]) < 3 {
+	if len(text) < 3 {
 		return errors.New("a count has no rule")
 	}
-	hour, err := strconv.ParseUint(words[0][:2], 10, 5)
-	domain, errDomain := url.QueryUnescape(words[0][3:])
-	rule, errRule := url.QueryUnescape(words[1])
-	n := name{domain, rule}
-	if err := errors.Join(err, errDomain, errRule); err != nil || hour > 23 || n.long() || !utf8.ValidString(domain+rule) {
+	hour, err := strconv.ParseUint(text[:2], 10, 5)
+	_, _, errName := ruleOf(text[3:])
+	if err := errors.Join(err, errName); err != nil || hour > 23 {
 		return errors.New("a count of a rule is malformed")
 	}
-	switch words[0][2:3] {
-	case decided:
-		d.put(n, int(hour), Count{Decisions: count})
-	case denied:
-		d.put(n, int(hour), Count{Denials: count})
+	switch text[2] {
+	case 'a':
+		d.put(text[3:], int(hour), Count{Decisions: count})
+	case 'd':
+		d.put(text[3:], int(hour), Count{Denials: count})
 	default:
 		return errors.New("a count of a rule has an unknown kind")
 	}
@@ -159,6 +171,41 @@ func (d *day) putSubject(who string, denials uint64) error {
 	if len(who) > maxName || !utf8.ValidString(who) {
 		return errors.New("a subject is malformed")
 	}
-	d.subjects[who] = denials
+	d.Subjects[who] = denials
 	return nil
+}
+
+// load returns the days of a file. They are empty if there is no file.
+func load(file string) (days, error) {
+	text, err := files.Read(file, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return make(days), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make(days)
+	if json.Unmarshal(text, &all) != nil || all == nil {
+		return nil, errors.New("it is not a history that rls has written")
+	}
+	for at, d := range all {
+		if _, err := time.Parse(time.DateOnly, at); err != nil || d == nil || d.Rules == nil || d.Subjects == nil || len(d.Rules) > maxRules+1 || len(d.Subjects) > maxSubjects {
+			return nil, errors.New("a day is malformed")
+		}
+		for name, hours := range d.Rules {
+			if _, _, err := ruleOf(name); err != nil || hours == nil {
+				return nil, fmt.Errorf("a rule of the day %s is malformed", at)
+			}
+		}
+		for who, denials := range d.Subjects {
+			if err := d.putSubject(who, denials); err != nil {
+				return nil, fmt.Errorf("the day %s: %w", at, err)
+			}
+		}
+	}
+	return all, nil
+}
+
+func save(file string, all days) error {
+	return files.Replace(file, func(w io.Writer) error { return json.NewEncoder(w).Encode(all) })
 }

@@ -47,9 +47,9 @@ type Counter struct {
 	opts Options
 	// Of the last take, for Run and Close alone:
 	totals  metrics.Totals
-	last    map[name]metrics.RuleTotals
-	minute  time.Time // the first one whose denials are not counted
-	failing bool      // the last write failed
+	last    map[string]metrics.RuleTotals // by nameOf
+	minute  time.Time                     // the first one whose denials are not counted
+	failing bool                          // the last write failed
 
 	mu   sync.Mutex
 	days days // with Redis, what is not there yet
@@ -61,7 +61,7 @@ type Counter struct {
 
 // New returns a Counter, with the counts of the file. Close it before the store.
 func New(o Options) *Counter {
-	h := &Counter{opts: o, last: make(map[name]metrics.RuleTotals), minute: o.Now().Truncate(every), days: make(days)}
+	h := &Counter{opts: o, last: make(map[string]metrics.RuleTotals), minute: o.Now().Truncate(every), days: make(days)}
 	if o.File != "" {
 		all, err := load(o.File)
 		if err != nil {
@@ -110,9 +110,9 @@ func (h *Counter) take(now time.Time, end bool) {
 	defer h.mu.Unlock()
 	at := now.Add(-every / 2).UTC()
 	today := h.days.of(at)
-	seen := make(map[name]metrics.RuleTotals, len(h.totals.Rules))
+	seen := make(map[string]metrics.RuleTotals, len(h.totals.Rules))
 	for _, r := range h.totals.Rules {
-		n := name{r.Domain, r.Rule}
+		n := nameOf(r.Domain, r.Rule)
 		seen[n] = r
 		was := h.last[n]
 		if r.Decisions < was.Decisions { // the rule was gone meanwhile
@@ -206,9 +206,8 @@ type RuleHistory struct {
 
 // An Hour is what a rule did in the hour that begins then.
 type Hour struct {
-	Hour      time.Time `json:"hour"`
-	Decisions uint64    `json:"decisions"`
-	Denials   uint64    `json:"denials"`
+	Hour time.Time `json:"hour"`
+	Count
 }
 
 // A Day has the most denied subjects of a day in UTC, the most denied first.
@@ -233,7 +232,7 @@ func (h *Counter) Read(ctx context.Context, q Query) (*History, error) {
 	}
 	lock.Lock()
 	defer lock.Unlock()
-	rules := make(map[name]*RuleHistory)
+	rules := make(map[string]*RuleHistory)
 	for at := a.From.Truncate(24 * time.Hour); at.Before(a.To); at = at.AddDate(0, 0, 1) {
 		d, err := h.day(ctx, date(at), now)
 		if err != nil {
@@ -256,9 +255,10 @@ func (h *Counter) Read(ctx context.Context, q Query) (*History, error) {
 }
 
 // addHours adds the hours of a day to rules.
-func (d *day) addHours(rules map[name]*RuleHistory, begin time.Time, a *History, only string) {
-	for n, hours := range d.rules {
-		shown := cmp.Or(n.rule, OtherRules)
+func (d *day) addHours(rules map[string]*RuleHistory, begin time.Time, a *History, only string) {
+	for n, hours := range d.Rules {
+		domain, rule, _ := ruleOf(n) // it was checked
+		shown := cmp.Or(rule, OtherRules)
 		if only != "" && only != shown {
 			continue
 		}
@@ -268,16 +268,16 @@ func (d *day) addHours(rules map[name]*RuleHistory, begin time.Time, a *History,
 				continue
 			}
 			if rules[n] == nil {
-				rules[n] = &RuleHistory{Domain: n.domain, Rule: shown}
+				rules[n] = &RuleHistory{Domain: domain, Rule: shown}
 			}
-			rules[n].Hours = append(rules[n].Hours, Hour{at, c.Decisions, c.Denials})
+			rules[n].Hours = append(rules[n].Hours, Hour{at, c})
 		}
 	}
 }
 
 // denied returns the most denied subjects, or the one that a query asks for.
 func (d *day) denied(only string) (all []insight.TopEntry) {
-	for who, denials := range d.subjects {
+	for who, denials := range d.Subjects {
 		e := insight.TopEntry{Count: denials}
 		if e.Identify(who) && (only == "" || e.Digest == only || e.Digest == "" && e.Name == only) {
 			all = append(all, e)

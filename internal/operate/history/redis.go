@@ -50,7 +50,7 @@ func (r *Redis) add(ctx context.Context, at string, d *day) error {
 	args := []any{(Days + 1) * 24 * 60 * 60, maxFields, maxSubjects, 0}
 	d.eachField(func(field, other string, count uint64) { args = append(args, field, other, min(count, math.MaxInt64)) })
 	args[3] = (len(args) - 4) / 3
-	for who, denials := range d.subjects {
+	for who, denials := range d.Subjects {
 		args = append(args, who, denials)
 	}
 	return addScript.Run(ctx, r.Client, r.keys(at), args...).Err()

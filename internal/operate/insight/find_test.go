@@ -50,14 +50,16 @@ func TestFind(t *testing.T) {
 	}
 	tiers.resolved, tiers.looked = 0, 0
 	q, ok := a.Find(t.Context(), Query{Subject: "acme"}, "acme")
-	r, err := a.Reset(t.Context(), q.Reset("per-key", "ticket 4711", "me"))
+	q.Rule = "per-key"
+	r, err := a.Reset(t.Context(), ResetRequest{Query: q, Reason: "ticket 4711", By: "me"})
 	if !ok || err != nil || r.Logs != 2 || r.Query.Rule != "per-key" || r.Query.Subject != "acme" {
 		t.Errorf("got %v, %+v and %v, want 2 removed logs of acme", ok, r, err)
 	}
 	if tiers.resolved != 1 || tiers.looked != 1 {
 		t.Errorf("the tiers were asked %d times for the subject and %d times for the key, want once each", tiers.resolved, tiers.looked)
 	}
-	if _, err := a.Reset(t.Context(), q.Reset("no-such-rule", "ticket 4711", "me")); err == nil {
+	q.Rule = "no-such-rule"
+	if _, err := a.Reset(t.Context(), ResetRequest{Query: q, Reason: "ticket 4711", By: "me"}); err == nil {
 		t.Error("a rule that does not exist is reset")
 	}
 }

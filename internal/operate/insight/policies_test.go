@@ -89,7 +89,7 @@ func TestLimitsOfOneWindow(t *testing.T) {
 			}
 		}
 	}
-	if r, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Rule: "mixed", Reason: "r"}); err != nil || r.Logs != len(values)*len(policies) || r.Problem != "" {
+	if r, err := a.Reset(t.Context(), ResetRequest{Query: Query{Subject: "acme", Rule: "mixed"}, Reason: "r"}); err != nil || r.Logs != len(values)*len(policies) || r.Problem != "" {
 		t.Errorf("Reset = %+v, %v, want %d logs", r, err, len(values)*len(policies))
 	}
 	for _, v := range values {

@@ -62,7 +62,7 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 	if err := CheckReason(r.Reason); err != nil {
 		return nil, err
 	}
-	s, err := i.subject(ctx, Query{Subject: r.Subject, Address: r.Address, Digest: r.Digest, Descriptor: r.Descriptor, Rule: r.Rule, found: r.found})
+	s, err := i.subject(ctx, r.Query)
 	if err != nil {
 		return nil, err
 	}

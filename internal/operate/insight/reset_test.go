@@ -37,7 +37,7 @@ func TestResetRemovesWhatItFinds(t *testing.T) {
 		if !a.ask(1, "api_key="+plantedKey) {
 			t.Fatal("the first request is denied")
 		}
-		r, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Reason: "ticket 4711"})
+		r, err := a.Reset(t.Context(), ResetRequest{Query: Query{Subject: "acme"}, Reason: "ticket 4711"})
 		if err != nil || r.Logs == 0 || !strings.Contains(r.Problem, "took too long to list") || strings.Contains(r.Problem, "may not be removed") {
 			t.Errorf("got %+v and %v, want removed logs, and a problem with the list", r, err)
 		}
@@ -68,7 +68,7 @@ func TestResetNamesEveryPolicy(t *testing.T) {
 		t.Fatal("the first request is denied")
 	}
 	for _, want := range []int{len(limits), 0} {
-		r, err := a.Reset(t.Context(), ResetRequest{Descriptor: "edge/policies=x", Reason: "ticket 4711"})
+		r, err := a.Reset(t.Context(), ResetRequest{Query: Query{Descriptor: "edge/policies=x"}, Reason: "ticket 4711"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,18 +25,11 @@ type Query struct {
 	// The values of API keys are digested before they are kept anywhere.
 	Descriptor string `json:"descriptor,omitempty"`
 	// Rule, unless empty, leaves only the limits of the rule with this name.
-	Rule string `json:"rule,omitempty"`
+	Rule string `json:"rule,omitempty" doc:"only this rule"`
 	// Cursor continues a list; see [Usage.Next].
 	Cursor string `json:"-"`
 
 	found *subject // from [Insight.Find]; nil: the subject is not resolved yet
-}
-
-// Reset returns a request to remove the logs of the query's subject, of one rule or of all.
-func (q Query) Reset(rule, reason, by string) ResetRequest {
-	return ResetRequest{
-		Subject: q.Subject, Address: q.Address, Digest: q.Digest, Descriptor: q.Descriptor, Rule: rule, Reason: reason, By: by, found: q.found,
-	}
 }
 
 // Usage is what one subject has used of the limits that apply to it.
@@ -230,21 +223,13 @@ func (u *Usage) Denying() (limits []*LimitUsage) {
 	return limits
 }
 
-// A ResetRequest says which logs to remove. Exactly one of Subject, Address, Digest and
-// Descriptor is set, as in [Query].
+// A ResetRequest says which logs to remove: those of a query, which has no cursor.
 type ResetRequest struct {
-	Subject    string `json:"subject,omitempty"`
-	Address    string `json:"address,omitempty"`
-	Digest     string `json:"digest,omitempty"`
-	Descriptor string `json:"descriptor,omitempty"`
-	// Rule, unless empty, leaves the logs of all other rules.
-	Rule string `json:"rule,omitempty" doc:"resets this rule alone"`
+	Query
 	// Reason is required, for the audit log.
 	Reason string `json:"reason" doc:"for the audit log; no API key"`
 	// By is who asks: the name of the token's line, or the address on loopback.
 	By string `json:"-"`
-
-	found *subject // as in Query
 }
 
 // A Reset is what an operator has removed.

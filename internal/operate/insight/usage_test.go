@@ -382,13 +382,13 @@ func TestBadQueries(t *testing.T) {
 		} else if strings.Contains(err.Error(), "planted") {
 			t.Errorf("the key is in the error %q", err)
 		}
-		_, err = a.Reset(t.Context(), ResetRequest{Subject: q.Subject, Address: q.Address, Digest: q.Digest, Descriptor: q.Descriptor, Rule: q.Rule, Reason: "r"})
+		_, err = a.Reset(t.Context(), ResetRequest{Query: Query{Subject: q.Subject, Address: q.Address, Digest: q.Digest, Descriptor: q.Descriptor, Rule: q.Rule}, Reason: "r"})
 		if !isBad(err) {
 			t.Errorf("Reset(%+v) = %v, want an InvalidError", q, err)
 		}
 	}
 	for _, reason := range []string{"", " ", strings.Repeat("r", maxReason+1), "two\nlines", "\x1b[31m", "\xff"} {
-		if _, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Reason: reason}); !isBad(err) || strings.Contains(err.Error(), "planted") {
+		if _, err := a.Reset(t.Context(), ResetRequest{Query: Query{Subject: "acme"}, Reason: reason}); !isBad(err) || strings.Contains(err.Error(), "planted") {
 			t.Errorf("reason %q: %v, want an InvalidError", reason, err)
 		}
 	}
@@ -482,7 +482,7 @@ func TestStoreUnavailable(t *testing.T) {
 	if u.Source != "local" || !strings.HasPrefix(u.Problem, "what is used cannot be known while Redis is unavailable: ") || strings.Contains(u.Problem, "connection refused") || len(u.Denying()) > 0 || !u.Uncertain() || u.of("per-key")[0].Used != 2 || u.of("routes")[0].Used != 2 {
 		t.Errorf("got %+v", u)
 	}
-	r, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Reason: "let it through"})
+	r, err := a.Reset(t.Context(), ResetRequest{Query: Query{Subject: "acme"}, Reason: "let it through"})
 	if err != nil || r.Logs != 3 || !strings.Contains(r.Problem, "Redis is unavailable; reset again once it answers") {
 		t.Errorf("Reset = %+v, %v", r, err)
 	}
@@ -517,14 +517,14 @@ func TestReset(t *testing.T) {
 	if a.ask(1, "api_key="+plantedKey) {
 		t.Fatal("acme is not denied")
 	}
-	r, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Rule: "routes", Reason: "only routes", By: "a\ntoken"})
+	r, err := a.Reset(t.Context(), ResetRequest{Query: Query{Subject: "acme", Rule: "routes"}, Reason: "only routes", By: "a\ntoken"})
 	if err != nil || r.Logs != 2 || r.Problem != "" {
 		t.Fatalf("Reset = %+v, %v", r, err)
 	}
 	if a.ask(1, "api_key="+plantedKey) {
 		t.Error("acme passes, but another rule was reset")
 	}
-	r, err = a.Reset(t.Context(), ResetRequest{Subject: "acme", Reason: "a launch", By: "127.0.0.1"})
+	r, err = a.Reset(t.Context(), ResetRequest{Query: Query{Subject: "acme"}, Reason: "a launch", By: "127.0.0.1"})
 	if err != nil || r.Logs != 2 || r.ID != 2 || len(r.Removed) != 2 || r.Removed[0].Used != 5 || r.Query.Subject != "acme" {
 		t.Fatalf("Reset = %+v, %v", r, err)
 	}
@@ -561,7 +561,7 @@ func TestResetInPart(t *testing.T) {
 	for n := range 3 {
 		a.ask(1, fmt.Sprintf("api_key=%s,route=%d", plantedKey, n))
 	}
-	r, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Rule: "routes", Reason: "r"})
+	r, err := a.Reset(t.Context(), ResetRequest{Query: Query{Subject: "acme", Rule: "routes"}, Reason: "r"})
 	if err != nil || r.Logs != 2 || !strings.Contains(r.Problem, "1 of 3 logs") || strings.Contains(r.Problem, "timeout") {
 		t.Errorf("Reset = %+v, %v", r, err)
 	}
@@ -573,7 +573,7 @@ func TestResetInPart(t *testing.T) {
 func TestAuditIsBounded(t *testing.T) {
 	a := newCounted(t, nil)
 	for n := range KeptResets + 5 {
-		if _, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Reason: fmt.Sprint(n)}); err != nil {
+		if _, err := a.Reset(t.Context(), ResetRequest{Query: Query{Subject: "acme"}, Reason: fmt.Sprint(n)}); err != nil {
 			t.Fatal(err)
 		}
 	}
