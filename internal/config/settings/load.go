@@ -138,7 +138,7 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 	if root == nil {
 		return // or all is at its default
 	}
-	d := &strict.Decoder{File: file, Report: l.report, Lines: make(map[string]int), Gone: adviceFor}
+	d := &strict.Decoder{File: file, Report: l.report, Lines: make(map[string]int)}
 	d.Decode(root, reflect.ValueOf(&l.settings).Elem(), nil)
 	for path, line := range d.Lines {
 		l.locations[path] = location{file, line, path}
@@ -164,10 +164,6 @@ func (l *settingsLoader) readEnviron(environ []string) {
 		path, ok := paths[name]
 		if !ok {
 			if kubernetes.MatchString(variable) {
-				continue
-			}
-			if advice, gone := adviceForVariable(name); gone {
-				l.report.Addf(environment, 0, name, "%s", advice)
 				continue
 			}
 			l.report.Addf(environment, 0, strict.Quoteless(name), "unknown variable%s", strict.DidYouMean(name, names))

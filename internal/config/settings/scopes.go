@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"reflect"
 	"regexp"
 	"slices"
@@ -108,13 +107,11 @@ func (l *settingsLoader) scopesOf(environ []string) {
 	eachSetting(reflect.ValueOf(&one.ScopeStore).Elem(), "", func(path string, _ reflect.StructField, _ reflect.Value) {
 		ends = append(ends, strings.TrimPrefix(envName("_"+path), EnvPrefix))
 	})
-	// _REDIS_DIAL_TIMEOUT goes before _TIMEOUT.
-	slices.SortFunc(ends, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	all := &l.settings.Store.Scopes
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
 		rest, ok := strings.CutPrefix(name, envScopes)
-		if _, isGone := adviceForVariable(name); !ok || isGone {
+		if !ok {
 			continue
 		}
 		for _, end := range ends {

@@ -142,7 +142,6 @@ func TestLoadSettingsTellsAllProblemsOfFileAndEnvironment(t *testing.T) {
 		"SLIDEGATE_DRAIN_NOT_SERVING=maybe",
 		"SLIDEGATE_SECRETS_KEY=hush",
 		"SLIDEGATE_GRPC_PORT=8081",
-		"SLIDEGATE_TIERS_LOOKUPS_PER_SECOND=1000",
 	})
 	want := strings.ReplaceAll(`FILE:1: unknown key "stor", did you mean "store"?
 FILE:3: store.timeout: 1h0m0s is not between 1ms and 10s
@@ -153,7 +152,6 @@ environment: SLIDEGATE_STORE_MEMORY_MAX_BYTES: "-1" is negative
 environment: SLIDEGATE_METRICS_MAX_DETAIL_SERIES: expected a whole number, got ""
 environment: SLIDEGATE_DRAIN_NOT_SERVING: expected true or false, got "maybe"
 environment: SLIDEGATE_GRPC_PORT: unknown variable, did you mean "SLIDEGATE_GRPC_TRANSPORT"?
-environment: SLIDEGATE_TIERS_LOOKUPS_PER_SECOND: no setting any more: remove it: the number of look-ups under way is bounded
 environment: SLIDEGATE_STORE_TYPE: "tape" is not one of memory, redis
 environment: SLIDEGATE_SECRETS_KEY: the secret has fewer than 16 bytes
 `, "FILE", file)

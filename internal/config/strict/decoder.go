@@ -32,8 +32,6 @@ type Decoder struct {
 	// HideValues says that any value and any unknown key of the document may be secret.
 	// Problems then repeat none of them, and their paths have numbers.
 	HideValues bool
-	// Gone returns what to do instead of a key of an earlier version, by its path. Nil: there is none.
-	Gone func(path string) (advice string, ok bool)
 	// Lines gets the line of every scalar and list by its path. Nil: no lines are kept.
 	Lines map[string]int
 
@@ -292,12 +290,6 @@ func (d *Decoder) unknown(kv Pair, v reflect.Value, keys []Key, p *Path) {
 	names := make([]string, len(keys))
 	for i, k := range keys {
 		names[i] = k.Name
-	}
-	if d.Gone != nil {
-		if advice, gone := d.Gone(d.Render(kv.Below(p))); gone {
-			d.keyProblem(kv.Key, p, Quote(kv.Name)+" is "+advice)
-			return
-		}
 	}
 	var advice KeyAdvice
 	if j, ok := v.Addr().Interface().(KeyAdviser); ok {

@@ -2,18 +2,10 @@ package settings
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 )
-
-// goneNames are some settings of earlier versions that entries of gone stand for.
-const goneNames = `
-store.scopes.eu_west.replicas store.scopes.eu_west.redis.breaker.failures store.scopes.eu_west.redis.password
-compare.tls.enabled headers.reference.limit metadata.request reference.statsd.address reload.interval
-store.redis.breaker.failures tiers.breaker.retry tiers.redis.tls.ca_file traces.protocol
-`
 
 // TestSecretInEnvironment: the variable without _FILE has the secret itself, and only one of the two
 // counts.
@@ -73,36 +65,5 @@ func TestTiersRedis(t *testing.T) {
 	s.Tiers.Redis.URL.URL = "redis://tiers"
 	if r := s.TiersRedis(); r.URL.URL != "redis://tiers" || r.Username != "" || r.KeyPrefix != "slidegate:tier:" {
 		t.Errorf("got %v", r)
-	}
-}
-
-// TestGone: the file and the environment refuse each setting that is gone, with its advice.
-func TestGone(t *testing.T) {
-	names := strings.Fields(goneNames)
-	for _, g := range gone {
-		names = append(names, strings.Fields(g.names)...)
-	}
-	for _, name := range names {
-		advice, ok := adviceFor(name)
-		if !ok {
-			t.Errorf("%s: no advice", name)
-			continue
-		}
-		parts := strings.Split(name, ".")
-		text := "x"
-		for _, part := range slices.Backward(parts) {
-			text = "{" + part + ": " + text + "}"
-		}
-		_, _, err := Parse("s.yaml", []byte(text), nil)
-		if got := configtest.ProblemsOf(t, err); !strings.HasPrefix(got, "s.yaml:1: ") || !strings.Contains(got, " is "+advice) {
-			t.Errorf("%s: got %q, want %q", text, got, advice)
-		}
-		if advice == "no setting any more: "+secretInFile {
-			continue // the variable is one of the secret
-		}
-		_, _, err = Parse("", nil, []string{envName(name) + "=x"})
-		if got, want := configtest.ProblemsOf(t, err), "environment: "+envName(name)+": "+advice+"\n"; !strings.Contains(got, want) {
-			t.Errorf("%s: got %q, want %q", envName(name), got, want)
-		}
 	}
 }
