@@ -54,7 +54,6 @@ type Generation struct {
 	tiers tiersRead
 }
 
-// A tiersRead is the tiers of a generation.
 type tiersRead struct {
 	secrets  *tier.Secrets
 	file     *tiers.File
@@ -87,7 +86,6 @@ func load(begin loader) (*Generation, error) {
 	return nil, l.report.Err()
 }
 
-// maxReads bounds how often load reads files that change meanwhile.
 const maxReads = 10
 
 // settled reports whether the files are still as they were read. If a directory is swapped
@@ -109,7 +107,6 @@ func (l *loader) settled() bool {
 		slices.Equal(now.Skipped, l.listed.Skipped) && slices.Equal(now.Failed, l.listed.Failed)
 }
 
-// loader makes one generation.
 type loader struct {
 	settings settings.Settings
 	paths    []string     // of rules, which are one set; nil: the built-in example
@@ -187,7 +184,6 @@ func (l *loader) readFiles() {
 	l.readRulesFiles()
 }
 
-// readTexts takes the rules that are in memory.
 func (l *loader) readTexts() {
 	for i := range l.texts {
 		src := &l.texts[i]
@@ -201,7 +197,6 @@ func (l *loader) readTexts() {
 	}
 }
 
-// readSource reads a file, or takes the content of standard input.
 func (l *loader) readSource(name string, most int64) (files.File, error) {
 	if name != files.Stdin || l.stdin == nil {
 		return files.ReadFile(name, most)
@@ -212,7 +207,6 @@ func (l *loader) readSource(name string, most int64) (files.File, error) {
 	return files.File{Name: name, Data: l.stdin}, nil
 }
 
-// readRulesFiles reads the files that the paths of rules stand for.
 func (l *loader) readRulesFiles() {
 	for _, problem := range l.listed.Failed {
 		l.report.Add(problem)
@@ -348,7 +342,6 @@ func (l *loader) warnOfIdleSource() {
 	}
 }
 
-// readRules reads the rules for the tiers of a file.
 func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*rules.Rules, []configrules.Location) {
 	s := &l.settings
 	o := configrules.Options{
@@ -383,7 +376,6 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*rules.Rule
 	}
 }
 
-// scopesOf returns the stores that rules can name.
 func scopesOf(s *settings.Store) []configrules.Scope {
 	all := []configrules.Scope{{Name: settings.ScopeRegion, Section: "store.redis"}}
 	if s.Type == settings.StoreRedis {
@@ -435,5 +427,4 @@ const (
 	maxAllParts = 16_000_000
 )
 
-// errParts is the error for a file with more than maxParts.
 var errParts = fmt.Errorf("more than %d keys and items of lists", maxParts)

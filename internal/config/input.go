@@ -89,7 +89,6 @@ func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// maxKind is how many bytes of a file are read to recognise it.
 const maxKind = 1 << 20
 
 // The kinds of files.

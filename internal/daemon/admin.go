@@ -89,7 +89,6 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 	return answer, nil
 }
 
-// keyName returns the name of a log in the Redis of its scope.
 func keyName(s *settings.Store, id window.LogID) string {
 	at, _ := s.RedisOf(id.Scope)
 	return redisstore.KeyName(at.KeyPrefix, id)

@@ -10,7 +10,6 @@ import (
 // maxUnknownKeys is how many unknown API keys an address may send in a minute.
 const maxUnknownKeys = 20
 
-// authorizationMeters counts the results of authorization.
 type authorizationMeters struct {
 	*metrics.Metrics
 	results []prometheus.Counter // by number

@@ -17,7 +17,6 @@ func (p *process) console(pages admin.Pages) http.Handler {
 	})
 }
 
-// tierNames returns the names of the tiers of the active rules.
 func (p *process) tierNames() []string {
 	if tiers := p.decider.Rules().Tiers(); tiers != nil {
 		return tiers.Tiers()

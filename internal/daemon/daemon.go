@@ -168,7 +168,6 @@ func newLogs(o *Options) logs {
 	}
 }
 
-// network is the listeners and the servers on them.
 type network struct {
 	listeners   listeners
 	tls         *tls.Config // of gRPC; nil: plain text
@@ -177,7 +176,6 @@ type network struct {
 	http, admin *http.Server
 }
 
-// measures are what counts and times the requests.
 type measures struct {
 	registry  *prometheus.Registry
 	metrics   *metrics.Metrics
@@ -264,7 +262,6 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// makeServers makes the decider, the services that call it, and their servers.
 func (p *process) makeServers() {
 	s := p.settings
 	o := decide.Options{
@@ -384,7 +381,6 @@ func (p *process) logStart(version string, r Running) {
 	}
 }
 
-// closers are the functions that Run calls when the process stops.
 type closers []func() error
 
 func (c *closers) add(closer func() error) { *c = append(*c, closer) }

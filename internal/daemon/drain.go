@@ -43,7 +43,6 @@ func drain(ctx context.Context, s settings.Drain, server grpcserver.Server, h *h
 	}
 }
 
-// wait returns after d or when ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -44,7 +44,6 @@ type generations struct {
 	described []admin.Rule
 }
 
-// An origin is where a generation comes from.
 type origin int
 
 const (
@@ -57,7 +56,6 @@ func newGenerations(s settings.Settings, first *config.Generation, d *decide.Dec
 	return &generations{settings: s, decider: d, metrics: m, stats: reference, log: log, active: first}
 }
 
-// start reports the first generation.
 func (gs *generations) start() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -144,7 +142,6 @@ func (gs *generations) load(sent *config.Sent) error {
 	return err
 }
 
-// refuse reports rules of the xDS server that cannot be decoded.
 func (gs *generations) refuse(err error) {
 	gs.loading.Lock()
 	defer gs.loading.Unlock()

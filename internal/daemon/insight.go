@@ -17,7 +17,6 @@ const (
 	recordedPerSecond = 100
 )
 
-// openInsight makes what answers operators about usage and denials.
 func (p *process) openInsight() {
 	s := p.settings.Insight
 	host, err := os.Hostname()

@@ -82,7 +82,6 @@ func removeStale(path string) error {
 	}
 }
 
-// listeners are all open listeners. Those that are off are nil.
 type listeners struct {
 	grpc                            []net.Listener
 	http, admin, metrics, reference net.Listener

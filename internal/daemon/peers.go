@@ -10,7 +10,6 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/peers"
 )
 
-// openPeers makes this instance and the others that share its Redis know each other.
 func (p *process) openPeers(host string) {
 	l := p.network.listeners.admin
 	if p.settings.Admin.PeersKey == "" || l == nil || p.settings.DropIn.Pages {

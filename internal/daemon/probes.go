@@ -35,7 +35,6 @@ func (s storeState) all() []glance.Server {
 	return nodes
 }
 
-// probes answers /healthcheck and /readyz.
 type probes struct {
 	store    string            // its type
 	ready    string            // the setting http.ready
@@ -109,7 +108,6 @@ func (p *probes) storeText() string {
 	return text
 }
 
-// text describes the servers of one scope.
 func (s storeState) text() string {
 	var failing []string
 	for _, n := range s.Nodes {

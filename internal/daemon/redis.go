@@ -33,7 +33,6 @@ type redisStore struct {
 	pings  bool          // settings.DropIn.NeedsStore
 }
 
-// redisScope is the store of one scope in Redis, with its client.
 type redisScope struct {
 	*stores.Scope
 	name    string // of the scope; empty: there is one
@@ -51,7 +50,6 @@ type redisScope struct {
 	evicts  map[string]bool // servers that may evict logs
 }
 
-// register adds the metrics of r.
 func (r *redisStore) register(registry prometheus.Registerer) {
 	metrics.Local(registry, func() uint64 { return r.Front.Stats().Denials })
 	for _, one := range r.scopes {
@@ -77,7 +75,6 @@ func (r *redisStore) parts() (all []part) {
 	return all
 }
 
-// missing is [Running].StoreMissing.
 func (r *redisStore) missing() string {
 	if r != nil {
 		for _, one := range r.scopes {
@@ -89,7 +86,6 @@ func (r *redisStore) missing() string {
 	return ""
 }
 
-// countsInFlight says in which scopes rules count requests in flight.
 func (r *redisStore) countsInFlight(in []window.Scope) {
 	if r != nil {
 		for _, scope := range in {
@@ -133,7 +129,6 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, ver
 // storeFailures is redisstore.Options.Failures. Tests set it.
 var storeFailures int
 
-// options returns the options of the store of r.
 func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(context.Context, int)) stores.Options {
 	prefix := s.Redis.KeyPrefix
 	for i := range s.Scopes {
@@ -159,7 +154,6 @@ func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(co
 	}
 }
 
-// greet sends the scripts to Redis, and warns if it does not answer.
 func (r *redisScope) greet(ctx context.Context, s settings.Settings, log *zap.Logger) {
 	call := s.Store.TimeoutOf(r.Number)
 	if r.missing = r.load(ctx, redisclient.DialTimeout(call)+call); r.missing != nil {
@@ -171,7 +165,6 @@ func (r *redisScope) greet(ctx context.Context, s settings.Settings, log *zap.Lo
 	}
 }
 
-// advice says what to check if Redis does not answer.
 func (r *redisScope) advice() string {
 	return "check that Redis runs, that " + r.section + ".url is its address, and that user and password are right"
 }
@@ -237,7 +230,6 @@ func (r *redisScope) load(ctx context.Context, timeout time.Duration) error {
 	return r.Load(ctx)
 }
 
-// reachInterval is the time between two attempts of reach.
 const reachInterval = time.Second
 
 // reach calls Redis until it answers for the first time. So an instance becomes ready that

@@ -19,7 +19,6 @@ type reference struct {
 	sender *stats.Sender // nil: no statsd server
 }
 
-// openReference returns the metrics that the settings ask for.
 func openReference(s settings.Settings, log *zap.Logger) (reference, error) {
 	var r reference
 	statsd, scraped := s.DropIn.Statsd, s.DropIn.Metrics
@@ -55,7 +54,6 @@ func (r reference) hits() decide.HitMeters {
 	return r.stats
 }
 
-// methods returns the methods that are counted, by their full names.
 func (r reference) methods() map[string]*stats.Method {
 	if r.stats == nil {
 		return nil

@@ -18,7 +18,6 @@ func (p *process) readTotals(t *metrics.Totals) {
 	p.measures.metrics.Totals(t, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
 }
 
-// state returns what a glance at the process shows.
 func (p *process) state() glance.State {
 	s := glance.State{
 		Instance: p.operators.instance, Version: p.operators.version, Started: p.operators.started.UTC(), At: time.Now().UTC(),

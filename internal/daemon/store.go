@@ -40,7 +40,6 @@ func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, reg
 	return st, err
 }
 
-// openMemory opens the memory store, with its snapshot if the settings name one.
 func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Registerer, log *zap.Logger) (*snapshot.Store, error) {
 	m, err := snapshot.Open(ctx, s.Snapshot, memstore.Options{MaxBytes: s.Bound(), Owner: descriptors.RuleOfKey}, log)
 	if err != nil {
@@ -63,7 +62,6 @@ func (s store) close() error {
 	return nil
 }
 
-// decide sets the stores that decide requests, and their clock.
 func (s store) decide(o *decide.Options) {
 	if s.redis == nil {
 		o.Store, o.Clock = s.memory, s.memory.Now
@@ -72,7 +70,6 @@ func (s store) decide(o *decide.Options) {
 	o.Store, o.Local = s.redis.Front, s.redis.Fallback
 }
 
-// inspect sets what reads and removes logs for operators.
 func (s store) inspect(o *insight.Options) {
 	if s.redis == nil {
 		o.Inspector = s.memory
@@ -90,7 +87,6 @@ func (s store) document(of *settings.Store, name string) sharedlist.Document {
 	return document.New(s.redis.Scopes[window.Region].Client, of.Redis.KeyPrefix+name)
 }
 
-// fill writes what a glance at the store shows into a state.
 func (s store) fill(state *glance.State) {
 	if s.redis == nil {
 		m := s.memory.Stats()

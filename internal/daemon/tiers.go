@@ -112,7 +112,6 @@ func (s *subjects) knowsTier(name string) bool {
 	return d == nil || d.HasTier(name)
 }
 
-// knowsRule reports whether one of the active rules has a name.
 func (s *subjects) knowsRule(name string) bool {
 	return slices.ContainsFunc(s.rules().All(), func(r *rules.Rule) bool { return r.Name == name })
 }

@@ -95,7 +95,6 @@ func (v *remote) first(ctx context.Context) *config.Generation {
 	}
 }
 
-// serve makes further rules active in gs.
 func (v *remote) serve(gs *generations) {
 	if v != nil {
 		v.generations = gs
@@ -103,7 +102,6 @@ func (v *remote) serve(gs *generations) {
 	}
 }
 
-// errStops is the reason for rules that arrive while the process stops.
 var errStops = errors.New("rls stops")
 
 // Load implements xds.Loader.

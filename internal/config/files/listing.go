@@ -80,7 +80,6 @@ func List(paths []string, which Which) *Listing {
 	return &w.Listing
 }
 
-// path lists one path.
 func (w *walk) path(path string) error {
 	leadsTo := resolved(path)
 	if w.seen[leadsTo] {
@@ -157,7 +156,6 @@ func isVolume(entries []os.DirEntry) bool {
 	})
 }
 
-// entry lists one entry of a directory.
 func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 	path, leadsTo, mode := filepath.Join(dir, e.Name()), filepath.Join(dirLeadsTo, e.Name()), e.Type()
 	if mode&os.ModeSymlink != 0 {

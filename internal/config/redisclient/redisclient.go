@@ -118,7 +118,6 @@ func New(o Options) (redis.UniversalClient, error) {
 	}
 }
 
-// clientOptions returns the options of every topology.
 func clientOptions(s *Options) *redis.UniversalOptions {
 	at := &s.URL
 	o := &redis.UniversalOptions{
@@ -216,7 +215,6 @@ func (l *login) onConnect(ctx context.Context, conn *redis.Conn) error {
 	return nil
 }
 
-// A dialer makes connections for the library.
 type dialer struct {
 	timeout time.Duration
 	tls     func() *tls.Config // nil: no TLS
@@ -270,7 +268,6 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn, address string) (
 	return secured, nil
 }
 
-// failedConn stands for a connection that could not be made.
 type failedConn struct {
 	err  error
 	addr failedAddr

@@ -9,7 +9,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
-// calendar reads a limit that counts in periods of a calendar.
 func (r *rulesReader) calendar(l *limit, how manner, at strict.Position, bad bool) (out rules.Limit, ok bool) {
 	before := r.Report.Count()
 	spec, positions := r.calendarSpec(l, how, at)

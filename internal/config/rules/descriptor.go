@@ -37,7 +37,6 @@ func mark(levels []bool, level int, set bool) []bool {
 	return marked
 }
 
-// entries reads the descriptors below one parent.
 func (r *rulesReader) entries(above trail, entries []strict.Field[descriptorEntry]) {
 	for i := range entries {
 		r.entry(above, &entries[i])
@@ -67,7 +66,6 @@ func (r *rulesReader) entry(above trail, f *strict.Field[descriptorEntry]) {
 	r.entries(at, e.Descriptors)
 }
 
-// idle warns of keys that have no effect without a limit.
 func (r *rulesReader) idle(e *descriptorEntry) {
 	if e.RateLimit.Set && !e.RateLimit.Null {
 		return
@@ -88,7 +86,6 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 	}
 }
 
-// node reads key and value.
 func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	key, value := e.Key.Value, string(e.Value.Value)
 	n := descriptors.Node{Key: key, Value: value, AnyValue: value == "", Pattern: strings.Contains(value, descriptors.Wildcard)}
@@ -130,5 +127,4 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	return n, ok
 }
 
-// hides reports whether problems must not repeat values of entries with a key.
 func (r *rulesReader) hides(key string) bool { return r.Identity.Secrets.Hides(key) }

@@ -47,7 +47,6 @@ func ReadDomains(o Options, domains []Domain) (*rules.Rules, []Location) {
 	return r.rules, r.locations
 }
 
-// given reads one domain.
 func (r *rulesReader) given(d *Domain) {
 	r.Report.File(d.Source)
 	r.Warn.File(d.Source)
@@ -95,7 +94,6 @@ func (r *rulesReader) written(d *Descriptor, list *strict.Path, index int) stric
 	return strict.FieldOf(at, e)
 }
 
-// written returns the written form of l.
 func (l *Limit) written(at strict.Position) *rateLimit {
 	v := &rateLimit{Name: unlessZero(at, strict.Blankable(l.Name))}
 	v.Unit, v.Unlimited = unlessZero(at, l.Unit), unlessZero(at, strict.Truth(l.Unlimited))
@@ -112,7 +110,6 @@ func (l *Limit) written(at strict.Position) *rateLimit {
 	return v
 }
 
-// unlessZero returns a field with a value, or one that is not set.
 func unlessZero[T comparable](at strict.Position, value T) (f strict.Field[T]) {
 	if value != *new(T) {
 		f = strict.FieldOf(at, value)

@@ -15,7 +15,6 @@ import (
 // [strict.Decoder] fills it from files, and domain.go from what was not read from a file. The doc tags
 // are the descriptions in docs/rules.schema.json.
 
-// rulesDoc is one domain.
 type rulesDoc struct {
 	Domain      strict.Field[string]            `yaml:"domain,required" doc:"the domain of Envoy's rate-limit filter, such as edge. Required"`
 	Policy      strict.Field[string]            `yaml:"policy" doc:"how limits without a policy count: sliding, fixed or sliding_counter. Default: rules.policy of the settings"`
@@ -38,7 +37,6 @@ type descriptorEntry struct {
 	Descriptors    []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"the rules for the next entry of the descriptor"`
 }
 
-// limit is one limit in the notation of its policy.
 type limit struct {
 	Unit            strict.Field[string]  `yaml:"unit" doc:"second, minute, hour, day, week, month (30 days) or year (365 days). With the policy calendar: hour, day, week, month, quarter or year"`
 	RequestsPerUnit strict.Field[uint64]  `yaml:"requests_per_unit" doc:"the requests in a unit, such as 100. 0 denies all, 4294967295 none"`
@@ -66,7 +64,6 @@ type starts struct {
 	Minute  strict.Field[int]    `yaml:"minute" doc:"0 to 59. Default: 0"`
 }
 
-// terms are one limit, several limits, or unlimited.
 type terms struct {
 	limit
 	Limits    strict.Field[[]strict.Field[limit]] `yaml:"limits" doc:"several limits; all must have quota left, and all are charged or none. At most 48"`
@@ -91,7 +88,6 @@ type rateLimit struct {
 	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body. Default: text/plain; charset=utf-8"`
 }
 
-// chargeOnce says which requests are one attempt.
 type chargeOnce struct {
 	Entry   strict.Field[string] `yaml:"entry,required" doc:"the key of the entry with the idempotency key, such as idempotency_key; one for all rules of the domain. Required"`
 	For     strict.Field[string] `yaml:"for" doc:"how long a charge covers retries, 1s to 1d. Default: 10m"`
@@ -133,7 +129,6 @@ var portableKeys = []string{
 	"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
 }
 
-// homes returns where each key of rules files belongs.
 var homes = sync.OnceValue(func() map[string]string {
 	homes := make(map[string]string)
 	for _, level := range []struct {

@@ -17,7 +17,6 @@ import (
 // defaultArm is the arm of by_tier for every tier that is not named.
 const defaultArm = "default"
 
-// terms reads the terms of a rule and those of each tier.
 func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (base rules.Terms, byTier map[string]rules.Terms) {
 	v := rl.Value
 	r.offers = offers{}
@@ -159,7 +158,6 @@ func onLine(n int) string {
 	return fmt.Sprintf(" on line %d", n)
 }
 
-// maxLimits bounds the limits of a rule, or of a tier in it.
 const maxLimits = 48
 
 // someLimits reads one limit or a list of them; see someTerms.
@@ -222,14 +220,12 @@ func same(l window.Limit) string {
 	}
 }
 
-// manner is how a limit counts.
 type manner struct {
 	policy  policyChoice
 	observe float64
 	limit   // its inheritable keys, but for the policy
 }
 
-// set takes what l sets.
 func (how *manner) set(l *limit) {
 	for _, f := range []struct{ to, from *strict.Field[string] }{
 		{&how.Precision, &l.Precision}, {&how.Lease, &l.Lease}, {&how.Hold, &l.Hold}, {&how.TimeZone, &l.TimeZone}, {&how.StartsLabel, &l.StartsLabel},
@@ -316,7 +312,6 @@ func parseObserved(f *strict.Field[string]) (float64, error) {
 	return percent / 100, err
 }
 
-// parseJitter reads a percentage as a number from 0 to 1.
 func parseJitter(f *strict.Field[string]) (float64, error) {
 	percent, err := parsePercentage(f.Value, "")
 	return percent / 100, err
@@ -408,7 +403,6 @@ func (r *rulesReader) perUnit(l *limit, override bool) (window.Limit, bool) {
 	return window.Limit{}, false
 }
 
-// anyUnit reports a unit that no policy has. It returns one of a calendar.
 func (r *rulesReader) anyUnit(l *limit) (unit calendar.Unit, ofCalendar bool) {
 	if unit, is := calendar.ParseUnit(l.Unit.Value); is {
 		return unit, true
@@ -436,7 +430,6 @@ func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
 	return r.bounded(window.Limit{Hits: l.Requests.Value, Window: length}, l, l.Requests.Position, l.Window.Position)
 }
 
-// bounded checks that the stores can hold a limit.
 func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length strict.Position) (window.Limit, bool) {
 	ok := r.countable(l.Hits, hits)
 	if !ok {
@@ -473,7 +466,6 @@ func unitNamed(name string) (time.Duration, bool) {
 	return 0, false
 }
 
-// countable refuses more hits than a limit can have.
 func (r *rulesReader) countable(hits uint64, at strict.Position) bool {
 	if hits > window.MaxHits {
 		r.decoder.Problem(at, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.Quote(strconv.FormatUint(hits, 10)), uint64(window.MaxHits))

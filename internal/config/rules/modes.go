@@ -11,7 +11,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// modes applies shadow_mode, and refuses modes that contradict each other.
 func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 	v := e.RateLimit.Value
 	if e.ShadowMode.Value {
@@ -63,7 +62,6 @@ func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 	}
 }
 
-// limitsInFlight reports whether a limit of the rule has the policy in_flight.
 func limitsInFlight(rule *rules.Rule) bool {
 	is := func(l rules.Limit) bool { return l.Policy == window.InFlight }
 	for _, arm := range rule.ByTier {
@@ -74,7 +72,6 @@ func limitsInFlight(rule *rules.Rule) bool {
 	return slices.ContainsFunc(rule.Terms.Limits, is)
 }
 
-// each calls back with every limit of the rule and of its tiers.
 func (v *rateLimit) each(visit func(*limit)) {
 	for _, t := range v.all() {
 		visit(&t.limit)
@@ -84,7 +81,6 @@ func (v *rateLimit) each(visit func(*limit)) {
 	}
 }
 
-// all returns the terms of the rule and those of its tiers.
 func (v *rateLimit) all() []*terms {
 	all := []*terms{&v.terms}
 	for i := range v.ByTier.Value {
@@ -93,7 +89,6 @@ func (v *rateLimit) all() []*terms {
 	return all
 }
 
-// chargeOnce reads charge_once.
 func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce]) {
 	v := f.Value
 	once := rules.ChargeOnce{Entry: v.Entry.Value, For: rules.DefaultOnceFor, Retries: rules.DefaultOnceRetries}

@@ -15,7 +15,6 @@ import (
 // by_tier, and whether they are only observed. How a limit counts stays as the rule has it: its policy, its precision and so on.
 type Overrides = strict.Ordered[strict.Field[override]]
 
-// override is one of them.
 type override struct {
 	terms
 	Until strict.Field[string] `yaml:"until" doc:"when the override ends, such as 2026-01-31T18:00:00Z. Default: never"`
@@ -40,7 +39,6 @@ func DecodeOverrides(d *strict.Decoder, all Overrides) map[string]tier.Override 
 	return read
 }
 
-// readOverride reads the limits for one rule, and whether they are only observed.
 func readOverride(d *strict.Decoder, f *strict.Field[override]) (o tier.Override, ok bool) {
 	t := &f.Value.terms
 	before := d.Report.Count()
@@ -82,7 +80,6 @@ func readOverride(d *strict.Decoder, f *strict.Field[override]) (o tier.Override
 	return o, d.Report.Count() == before
 }
 
-// parseObserve reads true or false.
 func parseObserve(f *strict.Field[string]) (tier.Observe, error) {
 	switch is, ok := strict.ParseTruth(f.Value); {
 	case !ok:
@@ -94,7 +91,6 @@ func parseObserve(f *strict.Field[string]) (tier.Observe, error) {
 	}
 }
 
-// parseUntil reads an instant.
 func parseUntil(f *strict.Field[string]) (time.Time, error) {
 	until, err := time.Parse(time.RFC3339, f.Value)
 	if err != nil {

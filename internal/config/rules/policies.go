@@ -34,7 +34,6 @@ var policyLanguages = []policyLanguage{
 	{window.InFlight, []string{"max", "hold"}, "max and hold"},
 }
 
-// windowKeys give hits in a window.
 var windowKeys = []string{"unit", "requests_per_unit", "window", "requests"}
 
 const needsWindow = "unit and requests_per_unit, or window and requests"
@@ -43,7 +42,6 @@ const needsWindow = "unit and requests_per_unit, or window and requests"
 // that do not set them.
 var inheritable = []string{"policy", "precision", "lease", "time_zone", "starts", "starts_label", "hold"}
 
-// languageOf returns what limits with a policy have.
 func languageOf(p window.Policy) *policyLanguage {
 	i := slices.IndexFunc(policyLanguages, func(l policyLanguage) bool { return l.policy == p })
 	return &policyLanguages[i]
@@ -60,7 +58,6 @@ func policyNames(ofAll bool) (names []string) {
 	return names
 }
 
-// policyByName returns the policy with a name, if there is one.
 func policyByName(name string) (p window.Policy, ok bool) {
 	for _, l := range policyLanguages {
 		if l.policy.String() == name {
@@ -142,7 +139,6 @@ func (r *rulesReader) untaken(o *offers) {
 	}
 }
 
-// owners returns the policies that have a key.
 func owners(key string) (names []string) {
 	for _, l := range policyLanguages {
 		if slices.Contains(l.keys, key) {
@@ -183,7 +179,6 @@ func policyByKeys(l *limit) window.Policy {
 	}
 }
 
-// tokenBucket reads a limit with a rate and a burst.
 func (r *rulesReader) tokenBucket(l *limit, bad bool) (window.Limit, bool) {
 	rate, rateOK := window.Limit{}, false
 	if strict.Given(&l.Rate) {
@@ -265,7 +260,6 @@ func parseRate(text string) (hits uint32, per time.Duration, err error) {
 	return uint32(n), per, nil
 }
 
-// inFlight reads a limit with a maximum and the time of a hold.
 func (r *rulesReader) inFlight(l *limit, hold *strict.Field[string], override, bad bool) (window.Limit, bool) {
 	out := window.Limit{Policy: window.InFlight, Hits: l.Max.Value, Window: window.MinHold}
 	ok := override // the rule says how long a hold lasts
@@ -293,7 +287,6 @@ func (r *rulesReader) inFlight(l *limit, hold *strict.Field[string], override, b
 	return out, ok
 }
 
-// duration reads a time between two bounds, in whole steps.
 func (r *rulesReader) duration(f *strict.Field[string], least, most, step time.Duration) (time.Duration, bool) {
 	length, err := strict.ParseDuration(f.Value)
 	switch {

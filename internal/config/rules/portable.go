@@ -97,7 +97,6 @@ var instead = map[string]string{
 	"headers":  ": set headers.styles",
 }
 
-// value checks a value of any key but metadata.
 func (c *portableCheck) value(n *yaml.Node, path *strict.Path, depth int) {
 	if t := strict.Target(n); t != nil && t.Kind == yaml.MappingNode {
 		c.mapping(t, path, depth)
@@ -121,7 +120,6 @@ func (c *portableCheck) value(n *yaml.Node, path *strict.Path, depth int) {
 	}
 }
 
-// shown quotes a value, unless it may be secret.
 func (c *portableCheck) shown(path *strict.Path, value string) string {
 	if path.Name == "value" && path.Parent != nil {
 		if key, ok := textOf(c.find(path.Parent.Item, "key")); ok && c.decoder.Hides(key) {
@@ -142,7 +140,6 @@ func (c *portableCheck) once(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// level checks what keys of one mapping mean together.
 func (c *portableCheck) level(n *yaml.Node, path *strict.Path) {
 	if path == nil {
 		domain, _ := textOf(c.find(n, "domain"))
@@ -161,7 +158,6 @@ func (c *portableCheck) level(n *yaml.Node, path *strict.Path) {
 	}
 }
 
-// unit checks a unit in the way of envoyproxy/ratelimit.
 func (c *portableCheck) unit(n *yaml.Node, path *strict.Path) {
 	text, ok := textOf(n)
 	if !ok || text == "" {
@@ -175,7 +171,6 @@ func (c *portableCheck) unit(n *yaml.Node, path *strict.Path) {
 	c.problem(strict.Position{Line: n.Line, Path: path}, "envoyproxy/ratelimit does not know the unit %s", strict.Quote(text))
 }
 
-// siblings checks the descriptors of one level.
 func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level composites) {
 	for i, item := range list.Content {
 		n := strict.Target(item)
@@ -205,7 +200,6 @@ func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level compo
 	}
 }
 
-// descriptor checks the key and the value of a descriptor.
 func (c *portableCheck) descriptor(at *strict.Path, keyNode, valueNode *yaml.Node, key, value string) {
 	if strings.Contains(key, descriptors.Wildcard) {
 		c.problem(strict.Position{Line: keyNode.Line, Path: &strict.Path{Parent: at, Name: "key"}}, "envoyproxy/ratelimit takes a * in a key for a wildcard, rls for a character")
@@ -227,7 +221,6 @@ func (c *portableCheck) descriptor(at *strict.Path, keyNode, valueNode *yaml.Nod
 	}
 }
 
-// metadata checks metadata, whose keys are free.
 func (c *portableCheck) metadata(key, value *yaml.Node, at *strict.Path, depth int) {
 	c.decoder.Warning(strict.Position{Line: key.Line, Path: at}, "envoyproxy/ratelimit from before May 2026 does not know this key and refuses the file")
 	c.freeKeys(value, at, depth)

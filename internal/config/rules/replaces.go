@@ -15,7 +15,6 @@ type edge struct {
 	path     string // as text, since it is needed when the nodes are gone
 }
 
-// replacement reads one item of replaces.
 func (r *rulesReader) replacement(rule string, f *strict.Field[replacement]) string {
 	name := string(f.Value.Name.Value)
 	switch {
@@ -76,7 +75,6 @@ func (r *rulesReader) replaces(v *rateLimit) {
 // MaxSuggest bounds the names that are compared with a mistyped name.
 const MaxSuggest = 200
 
-// replaced checks the items of replaces of a domain, after all of its files.
 func (r *rulesReader) replaced(d *domainReader) {
 	if len(d.edges) == 0 {
 		return

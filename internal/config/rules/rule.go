@@ -52,7 +52,6 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 	r.checkName(&limits.Name, rl.OrElse(f.Position))
 }
 
-// sharedTiers warns if all values of the entry with the subject share one log.
 func (r *rulesReader) sharedTiers(rule *rules.Rule, v *rateLimit) {
 	if len(rule.ByTier) == 0 {
 		return
@@ -86,7 +85,6 @@ func (e *descriptorEntry) bad() bool {
 		e.DetailedMetric.Bad || e.ValueToMetric.Bad || e.Metadata.Bad
 }
 
-// fill reads rate_limit.
 func (r *rulesReader) fill(rule *rules.Rule, rl *strict.Field[*rateLimit]) {
 	v := rl.Value
 	rule.Name = string(v.Name.Value)
@@ -146,7 +144,6 @@ func (r *rulesReader) scopeOf(f *strict.Field[string]) string {
 	return f.Value
 }
 
-// priorityOf reads priority.
 func (r *rulesReader) priorityOf(f *strict.Field[string]) window.Priority {
 	if !strict.Given(f) {
 		return window.PriorityNormal
@@ -163,7 +160,6 @@ func priorityNames() (names []string) {
 	return names
 }
 
-// reservedName is the name of limits that come with a request.
 const reservedName = "override"
 
 func (r *rulesReader) oneOf(f *strict.Field[string], names ...string) string {

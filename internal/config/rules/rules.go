@@ -113,7 +113,6 @@ func newReader(o Options) *rulesReader {
 	return r
 }
 
-// rulesReader turns rules files, or domains that come from elsewhere, into rules.
 type rulesReader struct {
 	Options
 	rules     *rules.Rules
@@ -130,7 +129,6 @@ type rulesReader struct {
 	scope    Scope           // of the rule that is being read
 }
 
-// domainReader is the state of one domain across its files.
 type domainReader struct {
 	name    string
 	void    bool // its rules are checked, but not kept
@@ -145,7 +143,6 @@ type domainReader struct {
 	edges   []edge
 }
 
-// read reads one file and reports its problems.
 func (r *rulesReader) read(src files.File) {
 	r.Report.File(src.Name)
 	r.Warn.File(src.Name)
@@ -224,7 +221,6 @@ func newDomain(name string, at Location) *domainReader {
 	}
 }
 
-// headers reads the styles of the domain's answers.
 func (r *rulesReader) headers(f *strict.Field[[]string]) {
 	if !f.Set || f.Bad || f.Null {
 		return
@@ -243,7 +239,6 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 	}
 }
 
-// finish checks what depends on all files.
 func (r *rulesReader) finish() {
 	for _, d := range r.order {
 		if !d.filled {

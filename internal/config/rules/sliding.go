@@ -11,7 +11,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
-// autoPrecision leaves the precision to the service.
 const autoPrecision = "auto"
 
 func parsePrecision(f *strict.Field[string]) (time.Duration, error) {

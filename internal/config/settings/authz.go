@@ -162,7 +162,6 @@ var fixedHeaders = []string{
 	"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
-// checkHeader returns what is wrong with the name of a header in lower case.
 func checkHeader(name string) string {
 	switch {
 	case len(name) > maxCredentialName || !httpguts.ValidHeaderFieldName(name):
@@ -195,7 +194,6 @@ func checkUpstreamHeader(name string) string {
 	return ""
 }
 
-// isPrintable reports whether a text is UTF-8 without control characters.
 func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }

@@ -232,7 +232,6 @@ func secretValues(s *Settings) map[string]any {
 	return all
 }
 
-// rulesSource checks rules.source and rules.xds.
 func (l *settingsLoader) rulesSource() {
 	const path = "rules.xds"
 	r, x := &l.settings.Rules, &l.settings.Rules.XDS

@@ -9,7 +9,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// compare checks compare.
 func (l *settingsLoader) compare() {
 	s := &l.settings.Compare
 	if s.Address == "" {

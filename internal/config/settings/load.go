@@ -11,10 +11,8 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// environment is the File of a problem with an environment variable.
 const environment = "environment"
 
-// eachSetting calls back for every setting below v, in order.
 func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
 	for _, k := range strict.KeysOf(v.Type()) {
 		path, value := prefix+k.Name, v.FieldByIndex(k.Field.Index)
@@ -118,14 +116,12 @@ type settingsLoader struct {
 	bad       map[string]bool          // settings whose value could not be read
 }
 
-// location is where the value of a setting comes from.
 type location struct {
 	file string
 	line int
 	path string
 }
 
-// index finds all settings by their paths.
 func (l *settingsLoader) index() {
 	for path, value := range secretValues(&l.settings) {
 		l.values[path] = reflect.ValueOf(value).Elem()
@@ -173,7 +169,6 @@ func (l *settingsLoader) readEnviron(environ []string) {
 	}
 }
 
-// set sets a setting from the text of a variable.
 func (l *settingsLoader) set(path, text, name string) {
 	delete(l.locations, path)
 	if name != "" {
@@ -186,7 +181,6 @@ func (l *settingsLoader) set(path, text, name string) {
 	}
 }
 
-// derive sets the values that follow from others.
 func (l *settingsLoader) derive() {
 	s := &l.settings
 	s.GRPC.TLS.UnixSockets, s.Store.Redis.TLS.AnyName = s.DropIn.SocketTLS, s.DropIn.RedisAnyName

@@ -60,7 +60,6 @@ func (u *URL) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// urlParts are the parts of a URL.
 type urlParts struct {
 	scheme               string
 	user, password       string // decoded
@@ -166,7 +165,6 @@ type RedisServers struct {
 	Password Secret
 }
 
-// localRedis returns the default connection: to a Redis on this machine.
 func localRedis(keyPrefix string) Redis {
 	return Redis{
 		URL:       RedisURL{"redis://127.0.0.1:6379/0", RedisServers{Addresses: []string{"127.0.0.1:6379"}}},
@@ -179,7 +177,6 @@ const (
 	sentinelPort = "26379"
 )
 
-// schemes are those of a URL for Redis.
 var schemes = map[string]struct {
 	topology    Topology
 	tls, socket bool
@@ -235,7 +232,6 @@ func (u URL) servers() (RedisServers, error) {
 	return s, nil
 }
 
-// database reads the number of a database.
 func (s *RedisServers) database(text, expected string) error {
 	if text == "" {
 		return nil
@@ -253,7 +249,6 @@ func (s *RedisServers) database(text, expected string) error {
 	return nil
 }
 
-// hosts takes the hosts, each with a port.
 func (s *RedisServers) hosts(hosts []string, expected string) error {
 	if len(hosts) > 1 && s.Topology == RedisSingle {
 		return errors.New("the URL has several hosts: redis-sentinel:// and redis-cluster:// take them, redis:// takes one")
@@ -279,7 +274,6 @@ func (s *RedisServers) hosts(hosts []string, expected string) error {
 	return nil
 }
 
-// socket reads the URL of a unix socket.
 func (u URL) socket(s RedisServers, p *urlParts, expected string) (RedisServers, error) {
 	path, err := url.PathUnescape(p.path)
 	if err != nil || !filepath.IsAbs(path) || path == "/" || p.hosts[0] != "" || len(p.hosts) > 1 {
@@ -400,7 +394,6 @@ func ReadPassword(file string) (Secret, error) {
 	return Secret(text), nil
 }
 
-// redisConnection checks the settings at a path that every Redis has.
 func (l *settingsLoader) redisConnection(path string, r *Redis) {
 	r.TLS.ServerName = l.serverName(path+".url", &r.URL.URL)
 	servers, err := r.URL.servers()
@@ -416,14 +409,12 @@ func (l *settingsLoader) redisConnection(path string, r *Redis) {
 	l.keyPrefix(path, r.KeyPrefix)
 }
 
-// keyPrefix checks the prefix of keys in Redis.
 func (l *settingsLoader) keyPrefix(path, p string) {
 	if len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
 		l.problem(path+".key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", strict.Quote(p), maxKeyPrefix)
 	}
 }
 
-// tls checks a section about TLS.
 func (l *settingsLoader) tls(path string, t TLS) {
 	if _, err := readAuthorities(t.CAFile, nil); err != nil {
 		l.problem(path+".ca_file", "%s", err)
@@ -431,7 +422,6 @@ func (l *settingsLoader) tls(path string, t TLS) {
 	l.pair(path, t.CertFile, t.KeyFile)
 }
 
-// clientTLS checks a section about TLS that has a switch.
 func (l *settingsLoader) clientTLS(path string, t ClientTLS) {
 	l.tls(path, t.TLS)
 	if !t.Enabled {
@@ -454,7 +444,6 @@ func (l *settingsLoader) noTLS(section, why string) {
 	l.refuse(section, []string{"ca_file", "cert_file", "key_file"}, "there is no TLS: "+why)
 }
 
-// redisWithURL refuses settings that the URL contradicts.
 func (l *settingsLoader) redisWithURL(path string, r *Redis) {
 	if r.URL.Password != "" {
 		l.refuse(path, []string{"username", "password_file", "password"}, path+".url also has a user or a password: set them only once")
@@ -471,7 +460,6 @@ func (l *settingsLoader) redisWithURL(path string, r *Redis) {
 	}
 }
 
-// password checks a user and the two forms of a password.
 func (l *settingsLoader) password(userPath, user, path string, password Secret, file string) {
 	switch {
 	case password != "" && file != "":

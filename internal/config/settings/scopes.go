@@ -35,14 +35,12 @@ type ScopeStore struct {
 // maxScopeTimeout is the most that store.timeout may be with store.scopes.
 const maxScopeTimeout = 700 * time.Millisecond
 
-// newScope returns a scope with its defaults.
 func newScope(name string) Scope {
 	redis := Default().Store.Redis
 	redis.URL = RedisURL{}
 	return Scope{name, ScopeStore{Timeout: 100 * time.Millisecond, Redis: redis}}
 }
 
-// scopeNode reads the settings of one scope over its defaults.
 type scopeNode ScopeStore
 
 // ReadNode reads a node.
@@ -97,10 +95,8 @@ func (s *Store) TimeoutOf(scope window.Scope) time.Duration {
 	return s.Scopes[scope-1].Timeout
 }
 
-// envScopes begins the variables of all scopes.
 const envScopes = EnvPrefix + "STORE_SCOPES_"
 
-// scopesOf adds the scopes that only variables name.
 func (l *settingsLoader) scopesOf(environ []string) {
 	var ends []string
 	one := newScope("")
@@ -135,7 +131,6 @@ func (l *settingsLoader) scopesOf(environ []string) {
 	slices.SortFunc(*all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// scopes checks the stores of all scopes.
 func (l *settingsLoader) scopes() {
 	s := &l.settings.Store
 	if len(s.Scopes) == 0 {
@@ -175,7 +170,6 @@ func (l *settingsLoader) scopes() {
 	}
 }
 
-// same reports whether two URLs name the same servers, in the same order, and the same database.
 func (u *RedisURL) same(o *RedisURL) bool {
 	return slices.Equal(u.Addresses, o.Addresses) && u.Topology == o.Topology && u.Socket == o.Socket && u.Master == o.Master && u.Database == o.Database
 }

@@ -214,10 +214,8 @@ func (l *settingsLoader) trustedEntry(t *Tiers) {
 	}
 }
 
-// hasParameter matches a query that uses $1.
 var hasParameter = regexp.MustCompile(`\$0*1(\D|$)`)
 
-// postgres checks the settings of PostgreSQL without asking it.
 func (l *settingsLoader) postgres(p *TiersPostgres) {
 	p.TLS.ServerName = l.serverName("tiers.postgres.url", &p.URL.URL)
 	err := p.URL.read()
@@ -320,13 +318,11 @@ var postgresOptions = []struct{ prefix, setting string }{
 	{"ssl", "tiers.postgres.tls"},
 }
 
-// isLoopback reports whether the name of a host stands for this machine.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// overHTTP checks the settings of the HTTP source without asking it.
 func (l *settingsLoader) overHTTP(h *TiersHTTP) {
 	l.httpURL(h)
 	l.password("", "", "tiers.http.token", h.Token, h.TokenFile)

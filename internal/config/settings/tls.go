@@ -80,7 +80,6 @@ var suitesOfHTTP2 = []uint16{
 // of that.
 const maxCertFile = 1 << 20
 
-// notEmpty returns the files that are set.
 func notEmpty(files ...string) []string {
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }
@@ -126,7 +125,6 @@ func readPair(certFile, keyFile string) ([]tls.Certificate, error) {
 	return []tls.Certificate{pair}, nil
 }
 
-// pair checks the certificate and the key of the section at a path.
 func (l *settingsLoader) pair(path, certFile, keyFile string) {
 	switch {
 	case certFile != "" && keyFile == "":
@@ -140,7 +138,6 @@ func (l *settingsLoader) pair(path, certFile, keyFile string) {
 	}
 }
 
-// serverTLS checks grpc.tls.
 func (l *settingsLoader) serverTLS() {
 	const path = "grpc.tls"
 	t := l.settings.GRPC.TLS

@@ -40,7 +40,6 @@ func ReadTokens(file string) ([]Token, error) {
 	return parseTokens(file, data)
 }
 
-// parseTokens parses the text of a file.
 func parseTokens(file string, data []byte) (all []Token, err error) {
 	for i, line := range strings.Split(string(data), "\n") {
 		words := strings.Fields(line)
@@ -100,7 +99,6 @@ func (a Address) OnLoopback() bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// admin checks who may read the admin port.
 func (l *settingsLoader) admin() {
 	l.secret("admin.peers_key", &l.settings.Admin.PeersKey, l.settings.Admin.PeersKeyFile, 2*minSecret)
 	a := l.settings.Admin

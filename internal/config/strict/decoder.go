@@ -167,7 +167,6 @@ func (d *Decoder) leave() {
 	d.inAlias--
 }
 
-// spend counts values that are read through aliases.
 func (d *Decoder) spend(n *yaml.Node, p *Path, values int) bool {
 	if d.aliased+values > maxAliased {
 		d.Problem(d.Position(n, p), "aliases stand for more than %d values: write the values out", maxAliased)
@@ -379,7 +378,6 @@ func (d *Decoder) Pairs(n *yaml.Node, p *Path) []Pair {
 	return pairs
 }
 
-// mergedPairs returns the pairs of the value of a merge key: a mapping or a list of mappings.
 func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []Pair {
 	target := Target(n)
 	if !d.enter(n, target, p) {

@@ -104,7 +104,6 @@ func Parts(data []byte) (parts int) {
 	return parts
 }
 
-// topKey matches a key at the top of a document in block style.
 var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
 
 // TopKeys returns the keys at the top of the first document, and those of them whose
@@ -225,5 +224,4 @@ func notText(data []byte) Problem {
 	return Problem{Message: "not YAML: a character that YAML does not allow; save the file as UTF-8"}
 }
 
-// lineOf returns the line of a byte, counted from 1.
 func lineOf(data []byte, at int) int { return 1 + bytes.Count(data[:at], []byte("\n")) }

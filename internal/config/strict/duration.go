@@ -108,7 +108,6 @@ func FormatDuration(d time.Duration) string {
 
 func isNumeric(c byte) bool { return c >= '0' && c <= '9' || c == '.' }
 
-// span returns how many bytes at the start of s are accepted.
 func span(s string, accept func(byte) bool) int {
 	for i := range len(s) {
 		if !accept(s[i]) {

@@ -147,7 +147,6 @@ func (r *Report) Err() error { return r.Sorted().Err() }
 // Hidden stands for a secret wherever it is printed.
 const Hidden = "***"
 
-// maxQuote is how many bytes of a text a message repeats.
 const maxQuote = 64
 
 // Quote quotes text for a message, so that no line break or control character
@@ -184,7 +183,6 @@ func Label(text string) string {
 	return text
 }
 
-// maxNames is how many names a message lists.
 const maxNames = 10
 
 // SomeNames lists names for a message.

@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// scalar reads a single value.
 func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
 	if n.Kind != yaml.ScalarNode {
 		d.Problem(d.Position(n, p), "expected %s, got %s", nameOfType(v.Type()), kindOf(n))
@@ -81,7 +80,6 @@ func isTextList(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && (t.Elem().Kind() == reflect.String || IsText(t.Elem()))
 }
 
-// nameOfType names a type for a message.
 func nameOfType(t reflect.Type) string {
 	switch {
 	case t == durationType:

@@ -74,7 +74,6 @@ type Client struct {
 	state State
 }
 
-// section is the section of the settings, in messages.
 const section = "rules.xds"
 
 // New returns a Client. It reads the files of certificates, and does not connect.

@@ -17,7 +17,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// typeURL is the type of resources.
 const typeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
 // Bounds on the resources of one response.
@@ -65,7 +64,6 @@ func Decode(resources []*anypb.Any) ([]rules.Domain, error) {
 	return domains, nil
 }
 
-// maxReasons bounds the lines of an error.
 const maxReasons = 10
 
 var (
@@ -75,7 +73,6 @@ var (
 	errMalformed = errors.New("not an encoded RateLimitConfig whose texts are UTF-8")
 )
 
-// decode returns the rules of one resource.
 func decode(encoded []byte, count *counter) (rules.Domain, error) {
 	unknown, err := count.message(encoded, (*ratelimitv3.RateLimitConfig)(nil).ProtoReflect().Descriptor(), 0)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A session is one stream.
 type session struct {
 	client *Client
 	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -31,7 +30,6 @@ type session struct {
 	rest    time.Time                   // no load before
 }
 
-// refusal is a response that was refused.
 type refusal struct {
 	content [sha256.Size]byte // of its resources
 	err     error             // nil: no response was refused
@@ -151,7 +149,6 @@ func (s *session) waitForNewer(ctx context.Context, wait time.Duration) *discove
 	return nil
 }
 
-// plain returns nil if a stream ended regularly.
 func plain(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -198,13 +195,11 @@ func (s *session) answer(r *discoveryv3.DiscoveryResponse) (*discoveryv3.Discove
 	return answer, 0
 }
 
-// maxRest bounds the rest after a load.
 const maxRest = 10 * time.Second
 
 // maxDetail bounds the reason that a server gets, in bytes.
 const maxDetail = 4 << 10
 
-// load makes the rules in a response active.
 func (s *session) load(version string, r *discoveryv3.DiscoveryResponse) error {
 	domains, err := Decode(r.GetResources())
 	if err != nil {
@@ -229,7 +224,6 @@ func contentOf(r *discoveryv3.DiscoveryResponse) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// shorten returns text as UTF-8 of at most most bytes.
 func shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }

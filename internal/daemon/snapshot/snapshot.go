@@ -53,7 +53,6 @@ func Open(ctx context.Context, file string, o memstore.Options, log *zap.Logger)
 	return s, nil
 }
 
-// writable returns an error if a file could not be replaced.
 func writable(path string) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file, or a link to one; name the file itself", path)
@@ -159,7 +158,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// save writes the logs to the file, and returns their number.
 func (s *Store) save() (logs int, err error) {
 	err = files.Replace(s.file, func(w io.Writer) error {
 		logs, err = s.Save(w)

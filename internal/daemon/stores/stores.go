@@ -92,7 +92,6 @@ const (
 	farCalls = 8
 )
 
-// openScope returns the store of one scope and its client.
 func openScope(s settings.Store, scope window.Scope, o Options) (*Scope, error) {
 	at, section := s.RedisOf(scope)
 	client, err := redisclient.New(redisclient.Options{Redis: *at, Section: section, Timeout: s.TimeoutOf(scope), Connected: o.Connected, Log: o.Log})

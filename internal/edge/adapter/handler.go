@@ -140,5 +140,4 @@ func (h *Handler[C]) serve(_ any, ctx context.Context, decode func(any) error, i
 	return intercept(ctx, c, info, handle)
 }
 
-// usualAnswer is room for most answers, in bytes.
 const usualAnswer = 512

@@ -21,7 +21,6 @@ var Kept = []unary.KeptField{
 // maxKept bounds a kept value, in bytes. The ids of Envoy have 36.
 const maxKept = 128
 
-// atMost returns a value that is not too long.
 func atMost(value string) string {
 	if len(value) > maxKept {
 		return ""

@@ -57,7 +57,6 @@ type reply struct {
 	body   []byte
 }
 
-// newReplies returns the replies that are the same for every request.
 func newReplies(credentials []settings.Credential) (replies [len(results)]reply) {
 	for i := range results {
 		r := &results[i]
@@ -107,7 +106,6 @@ func (s *Service) reply(c *call, r Result) reply {
 	return s.replies[r]
 }
 
-// appendAnswer appends the encoded CheckResponse to b.
 func (s *Service) appendAnswer(b []byte, c *call) []byte {
 	r := c.result
 	// A code of zero is an empty message, which must be written too.

@@ -40,7 +40,6 @@ type call struct {
 	names    []string // of labels
 }
 
-// apiKeys are the API keys of a request.
 type apiKeys struct {
 	all         []string // the first one counts
 	resolved    int      // how many have been looked up
@@ -54,13 +53,11 @@ type caller struct {
 	id, tier string
 }
 
-// A client is the address that a request comes from.
 type client struct {
 	address netip.Addr // invalid if it has none
 	located bool       // address is set
 }
 
-// step is what a call does next.
 type step int
 
 const (
@@ -238,10 +235,8 @@ func (s *Service) findSubjects(ctx context.Context, c *call, wait time.Duration)
 	return true
 }
 
-// noSubjects is a directory without subjects.
 var noSubjects tier.Directory
 
-// subjects returns the resolver that finds the subject of a credential.
 func (s *Service) subjects() tier.Resolver {
 	if s.opts.Subjects != nil {
 		return s.opts.Subjects
@@ -252,7 +247,6 @@ func (s *Service) subjects() tier.Resolver {
 	return &noSubjects
 }
 
-// identify sets the caller to the subject of the first API key.
 func (s *Service) identify(c *call, a tier.Answer) {
 	switch {
 	case a.Subject == nil && a.Unavailable:

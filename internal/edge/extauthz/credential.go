@@ -32,7 +32,6 @@ const (
 	headerCookie        = "cookie"
 )
 
-// presence says whether a request has a credential.
 type presence int
 
 const (
@@ -73,7 +72,6 @@ func appendOthers(keys []string, r *request, others []settings.Credential) (all 
 	return keys, true
 }
 
-// invisible reports whether c is not visible ASCII.
 func invisible(c rune) bool { return c <= ' ' || c > '~' }
 
 // find returns the value at this position. The value need not be a valid API key.

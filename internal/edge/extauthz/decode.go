@@ -128,7 +128,6 @@ func (r *request) decodeHTTP(f wire.Field) error {
 	return nil
 }
 
-// addLine reads a header field with decode and adds it.
 func (r *request) addLine(in wire.Message, decode func(wire.Message) (text, error)) error {
 	if len(r.fields.lines) == maxLines {
 		r.oversized = true
@@ -142,7 +141,6 @@ func (r *request) addLine(in wire.Message, decode func(wire.Message) (text, erro
 	return r.grow(len(t.name) + len(t.value))
 }
 
-// decodeEntry reads an entry of a map.
 func decodeEntry(in wire.Message) (t text, err error) {
 	err = in.Each(func(f wire.Field) error {
 		switch f.Tag {

@@ -23,7 +23,6 @@ const (
 	lineCost = 16
 )
 
-// errValues means that the values of the descriptors exceed maxValues.
 var errValues = errors.New("the values of the descriptors are too long")
 
 // spend counts n bytes of work on values. It reports false above maxValues.

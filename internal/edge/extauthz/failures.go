@@ -32,7 +32,6 @@ const (
 	maxSeen = 1 << 16
 )
 
-// failed are the failures of an address in a minute.
 type failed struct {
 	until time.Time
 	count int
@@ -58,7 +57,6 @@ func (f *failures) again(fingerprint string) bool {
 	return f.note(fingerprint)
 }
 
-// note is again without the lock.
 func (f *failures) note(fingerprint string) bool {
 	if now := f.now(); f.seen[0] == nil || len(f.seen[0]) >= maxSeen || now.Sub(f.since) > seenFor {
 		f.seen[0], f.seen[1], f.since = make(map[uint32]struct{}), f.seen[0], now
@@ -70,7 +68,6 @@ func (f *failures) note(fingerprint string) bool {
 	return lately || before
 }
 
-// add counts an unknown key.
 func (f *failures) add(from netip.Prefix, fingerprint string) {
 	now := f.now()
 	f.mu.Lock()

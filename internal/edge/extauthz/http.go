@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// authzPath is the path of the HTTP variant.
 const authzPath = "/authz"
 
 // HTTPHandler serves Check over HTTP, and passes every other path to next. Put it in front

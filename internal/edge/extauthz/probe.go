@@ -11,7 +11,6 @@ import (
 // descriptors of customers are made all the same.
 const probed = "probe"
 
-// findProbe finds the probe of the API keys of a request.
 func (s *Service) findProbe(c *call) (found bool) {
 	for i, key := range c.keys.all {
 		fingerprint := c.keys.fingerprint
@@ -26,7 +25,6 @@ func (s *Service) findProbe(c *call) (found bool) {
 	return false
 }
 
-// noteProbe notes a call, and denies it.
 func (s *Service) noteProbe(ctx context.Context, c *call) {
 	seen := probe.Call{Service: "ext_authz", Domain: c.request.Domain, Context: make(map[string]string, len(c.in.context))}
 	for _, t := range c.in.context {

@@ -53,7 +53,6 @@ func (r *request) addContext(t text) error {
 	return nil
 }
 
-// text is a text with a name.
 type text struct{ name, value string }
 
 // fields are the header fields of a request, from Envoy or from HTTP.
@@ -88,7 +87,6 @@ func (f *fields) get(name, separator string) (value string, lines int) {
 	return joined.String(), lines
 }
 
-// each calls found for each line of a field.
 func (f *fields) each(name string, found func(line string)) {
 	for i := range f.lines {
 		if l := &f.lines[i]; len(l.name) == len(name) && strings.EqualFold(l.name, name) {
@@ -102,7 +100,6 @@ func (f *fields) each(name string, found func(line string)) {
 	}
 }
 
-// contextOf returns the entry of the context with a name.
 func (r *request) contextOf(name string) (value string, ok bool) {
 	for i := len(r.context) - 1; i >= 0; i-- {
 		if r.context[i].name == name {

@@ -33,7 +33,6 @@ type entry struct {
 	text     string // the text of fromText, or the name in parentheses
 }
 
-// source is the source of a value.
 type source int
 
 const (
@@ -161,7 +160,6 @@ type templates struct {
 	read map[string]template
 }
 
-// get returns the parsed template of a text.
 func (ts *templates) get(text string, secrets *tier.Secrets) (template, error) {
 	ts.mu.RLock()
 	t, ok := ts.read[text]

@@ -40,7 +40,6 @@ func (b boundedGzip) Decompress(packed io.Reader) (io.Reader, error) {
 	return &boundedReader{countingReader{Reader: out}, in}, nil
 }
 
-// A countingReader counts the bytes that are read.
 type countingReader struct {
 	io.Reader
 	n int
@@ -52,7 +51,6 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A boundedReader reads what comes out of a compressed message.
 type boundedReader struct {
 	countingReader
 	packed *countingReader

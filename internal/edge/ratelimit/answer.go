@@ -68,7 +68,6 @@ func appendBody(b []byte, v *decide.Verdict) []byte {
 	return wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
 }
 
-// appendProbed appends the encoded response to a call that a probe denies.
 func appendProbed(b []byte, c *call) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(false)))
 	for range c.request.Descriptors {

@@ -136,7 +136,6 @@ func (c *call) Forget() {
 	}
 }
 
-// decide decides the request in c.
 func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool, err error) {
 	if !c.begun {
 		if err := s.begin(c); err != nil {
@@ -159,7 +158,6 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 	return decided, err
 }
 
-// compare gives a decided request to Options.Compare.
 func (s *Service) compare(c *call, err error) {
 	v := c.policy.Verdict()
 	if err != nil {
@@ -168,7 +166,6 @@ func (s *Service) compare(c *call, err error) {
 	s.opts.Compare.Compare(c.in.encoded, &c.request, v)
 }
 
-// begin makes the request from the message in c.
 func (s *Service) begin(c *call) error {
 	switch {
 	case c.in.over != "":
@@ -194,7 +191,6 @@ func (s *Service) begin(c *call) error {
 	return nil
 }
 
-// append appends the answer of a decided request.
 func (s *Service) append(encoded []byte, c *call) []byte {
 	if c.probe != nil {
 		return appendProbed(encoded, c)

@@ -57,7 +57,6 @@ type Field struct {
 // ErrMalformed means that the bytes are not a message.
 var ErrMalformed = errors.New("not a valid protobuf message")
 
-// errTooManyFields means that a message has more than MaxFields fields.
 var errTooManyFields = fmt.Errorf("the message has more than %d fields", MaxFields)
 
 // Next reads the next field of m. m must have one (see [Message.More]).
@@ -91,7 +90,6 @@ func (m Message) Each(read func(Field) error) error {
 	return nil
 }
 
-// tag reads a tag and counts its field.
 func (m *Message) tag() (uint64, error) {
 	if *m.fields++; *m.fields > MaxFields {
 		return 0, errTooManyFields
@@ -106,7 +104,6 @@ func (m *Message) tag() (uint64, error) {
 	return tag, nil
 }
 
-// varint reads a number.
 func (m *Message) varint() (v uint64, err error) {
 	for i := 0; i < len(m.s); i++ {
 		b := m.s[i]
@@ -124,7 +121,6 @@ func (m *Message) varint() (v uint64, err error) {
 
 var errCutOff = fmt.Errorf("%w: it ends too early", ErrMalformed)
 
-// bytes reads a length and as many bytes.
 func (m *Message) bytes() (string, error) {
 	n, err := m.varint()
 	if err != nil {

@@ -35,13 +35,11 @@ const (
 	codeOverLimit = rlsv3.RateLimitResponse_OVER_LIMIT
 )
 
-// answer is the part of a RateLimitResponse that is compared.
 type answer struct {
 	code     rlsv3.RateLimitResponse_Code
 	statuses []descriptorStatus
 }
 
-// descriptorStatus is the status of one descriptor.
 type descriptorStatus struct {
 	code    rlsv3.RateLimitResponse_Code
 	limited bool // the service names its limit
@@ -49,7 +47,6 @@ type descriptorStatus struct {
 	window  time.Duration // 0: unknown
 }
 
-// answerOf returns the part of r that is compared.
 func answerOf(r *rlsv3.RateLimitResponse) answer {
 	a := answer{code: r.GetOverallCode()}
 	for _, from := range r.GetStatuses() {

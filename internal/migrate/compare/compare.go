@@ -127,13 +127,11 @@ func (c *Comparer) Compare(encoded string, req *decide.Request, v *decide.Verdic
 	c.o.Meters.Compared(domain, rule, q.ours, Skipped, Same)
 }
 
-// release ends the wait of a request of size bytes.
 func (c *Comparer) release(size int64) {
 	c.pending.Add(-size)
 	<-c.slots
 }
 
-// ask sends a question and compares the answers.
 func (c *Comparer) ask(q *question) {
 	defer c.release(int64(len(q.encoded)))
 	var a answer

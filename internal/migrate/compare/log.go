@@ -26,7 +26,6 @@ func newLogs(log *zap.Logger) (l logs) {
 	return l
 }
 
-// rarely limits a log to ten lines a minute.
 func rarely(core zapcore.Core) zapcore.Core {
 	return zapcore.NewSamplerWithOptions(core, time.Minute, 10, 0)
 }

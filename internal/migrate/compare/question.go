@@ -28,13 +28,11 @@ type question struct {
 	limits      []limit // in the order of the descriptors
 }
 
-// described is one descriptor of a question.
 type described struct {
 	hash uint64
 	rule *rules.Rule // nil: none
 }
 
-// limit is one limit of a question.
 type limit struct {
 	descriptor int
 	limit      rules.Limit
@@ -130,7 +128,6 @@ func sampled(req *decide.Request, fraction float64) bool {
 	return float64(h.Sum64()>>11)/(1<<53) < fraction
 }
 
-// hashOf returns the hash of a descriptor in a domain.
 func hashOf(domain string, entries descriptors.Descriptor) uint64 {
 	var h xxhash.Digest
 	h.Reset()
@@ -149,7 +146,6 @@ func writeEntries(h *xxhash.Digest, entries descriptors.Descriptor) {
 	}
 }
 
-// write writes a text with its length.
 func write(h *xxhash.Digest, text string) {
 	writeNumber(h, len(text))
 	_, _ = h.WriteString(text) // never fails
@@ -195,10 +191,8 @@ func brief(text string) string {
 	return strings.Clone(strings.ToValidUTF8(text, "\uFFFD"))
 }
 
-// describe returns a limit as text, such as "20 per 1m".
 func (l *limit) describe() string { return describeLimit(l.limit.Hits, l.limit.Window) }
 
-// describe returns the limit of a status as text.
 func (s *descriptorStatus) describe() string { return describeLimit(s.hits, s.window) }
 
 func describeLimit(hits uint64, length time.Duration) string {

@@ -62,7 +62,6 @@ func (q *question) crossesEdges(a *answer, now time.Time) (crosses bool) {
 	return crosses
 }
 
-// agrees reports whether the other service names the same limit for the descriptor.
 func (l *limit) agrees(a *answer) bool {
 	if l.descriptor >= len(a.statuses) {
 		return false

@@ -17,7 +17,6 @@ const (
 	Reference = "envoyproxy"
 )
 
-// environment is the File of a problem with a variable.
 const environment = "environment"
 
 // Mode reports whether a process that was started as argv0 is a drop-in for envoyproxy/ratelimit. The

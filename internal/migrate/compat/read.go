@@ -77,7 +77,6 @@ type Reading struct {
 // hidden has the values that are not shown, as messages quote them.
 type hidden []string
 
-// hide returns a message without these values.
 func (h hidden) hide(message string) string {
 	for _, text := range h {
 		message = strings.ReplaceAll(message, text, strict.Hidden)
@@ -145,7 +144,6 @@ func (r *Reading) Complete(problems strict.Problems) {
 	}
 }
 
-// row returns the row of a variable, or nil.
 func (r *Reading) row(name string) *Row {
 	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Name == name })
 	if i < 0 {
@@ -199,7 +197,6 @@ func (v Value) String() string {
 	return v.Setting + " = " + text
 }
 
-// reader reads one environment.
 type reader struct {
 	configured Configured
 	by         map[string]*value
@@ -210,7 +207,6 @@ type reader struct {
 	hidden     hidden
 }
 
-// value is a variable with its value, or with its default.
 type value struct {
 	*variable
 	row Row
@@ -227,7 +223,6 @@ type value struct {
 // service matches values of variables that Kubernetes sets for services.
 var service = regexp.MustCompile(`^(tcp|udp|sctp)://`)
 
-// parse reads one variable.
 func (r *reader) parse(v *variable, environ []string) {
 	out := &value{variable: v, row: Row{Name: v.name}}
 	r.values, r.by[v.name] = append(r.values, out), out
@@ -294,7 +289,6 @@ func (v *value) read(given string) error {
 	return err
 }
 
-// oneRatio is the form of a ratio.
 const oneRatio = "a number from 0 to 1, such as 0.8"
 
 // parse sets a value to what a text says. The error says what was expected.
@@ -369,12 +363,10 @@ func (r *reader) truth(name string) bool  { return r.by[name].truth }
 // give gives a setting the value that the variables say together.
 func (r *reader) give(path, text string, from ...string) { r.giveShown(path, text, text, from) }
 
-// giveSecret is give for a value that is not shown.
 func (r *reader) giveSecret(path, text string, from ...string) {
 	r.giveShown(path, text, strict.Hidden, from)
 }
 
-// giveTruth is give for true and false.
 func (r *reader) giveTruth(path string, truth bool, from ...string) {
 	r.give(path, strconv.FormatBool(truth), from...)
 }
@@ -386,7 +378,6 @@ func (r *reader) giveText(path, name string) {
 	}
 }
 
-// giveShown is give for a value that is shown in another way.
 func (r *reader) giveShown(path, text, shown string, from []string) {
 	given := settings.Given{Path: path, Text: text}
 	for _, name := range slices.Backward(from) {
@@ -435,7 +426,6 @@ func drop[T any](r *reader, to *T, value T, path string, from ...string) {
 	r.say(path, shown, from)
 }
 
-// mark sets the state of a variable, unless it has one.
 func (r *reader) mark(name string, s State, why string) {
 	if row := &r.by[name].row; row.State == "" {
 		row.State, row.Why = s, why

@@ -15,7 +15,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// memoryStore is why variables of Redis have no effect.
 const memoryStore = "store.type is memory"
 
 // inMemory reports whether the settings file or a SLIDEGATE_ variable chose the memory store.
@@ -29,7 +28,6 @@ const (
 	backendMemcache = "memcache"
 )
 
-// redis reads the store.
 func (r *reader) redis() {
 	r.noStore()
 	const backend = "BACKEND_TYPE"
@@ -64,7 +62,6 @@ func (r *reader) redis() {
 	r.server()
 }
 
-// noStore reads the variables of a second Redis, of the pool and of the cache.
 func (r *reader) noStore() {
 	if r.truth("REDIS_PERSECOND") {
 		r.ignore("REDIS_PERSECOND", "limits per second are in the same store as all others, so that one request is decided at once")
@@ -83,7 +80,6 @@ func (r *reader) noStore() {
 	drop(r, &r.dropIn.LocalCache, r.by["LOCAL_CACHE_SIZE_IN_BYTES"].number > 0, "dropin.local_cache", "LOCAL_CACHE_SIZE_IN_BYTES")
 }
 
-// maxTimeout is the longest store.timeout.
 const maxTimeout = 10 * time.Second
 
 // timeout reads how long a call of Redis may take. In envoyproxy/ratelimit 0 means no bound.
@@ -113,7 +109,6 @@ func loginOf(auth string) login {
 	return login{password: auth}
 }
 
-// or returns l with what it lacks from other.
 func (l login) or(other login) login {
 	return login{cmp.Or(l.user, other.user), cmp.Or(l.password, other.password)}
 }
@@ -125,7 +120,6 @@ type connection struct {
 	tls   bool
 }
 
-// server reads where Redis is, and gives the URL, its credentials and TLS.
 func (r *reader) server() {
 	const address, kind, network = "REDIS_URL", "REDIS_TYPE", "REDIS_SOCKET_TYPE"
 	if v := r.by[address]; !r.isSet(address) || v.text == v.def {
@@ -224,7 +218,6 @@ var (
 	errSecure      = errors.New("envoyproxy/ratelimit does not know rediss://: write redis:// and set REDIS_TLS=true")
 )
 
-// scheme returns the scheme of a URL for rls.
 func (c *connection) scheme(kind string) string {
 	if c.tls {
 		return "rediss" + kind + "://"
@@ -232,7 +225,6 @@ func (c *connection) scheme(kind string) string {
 	return "redis" + kind + "://"
 }
 
-// single reads the address of one server.
 func (c *connection) single(given string) error {
 	n, err := nodeOf(given, "6379")
 	if errors.Is(err, errHost) && strings.Contains(given, ",") {
@@ -306,7 +298,6 @@ func (c *connection) nodes(given, port string, malformed, database error) (strin
 	return strings.Join(hosts, ","), nil
 }
 
-// A node is one server in REDIS_URL.
 type node struct {
 	host     string // host:port
 	database string // a number; empty: none is named

@@ -22,7 +22,6 @@ const (
 	configXDS  = "GRPC_XDS_SOTW"
 )
 
-// rules reads where rules are, and what applies to all of them.
 func (r *reader) rules() {
 	r.giveTruth("rules.merge_domains", r.truth("MERGE_DOMAIN_CONFIG"), "MERGE_DOMAIN_CONFIG")
 	r.giveTruth("rules.shadow_mode", r.truth("SHADOW_MODE"), "SHADOW_MODE")
@@ -101,7 +100,6 @@ func (r *reader) files() {
 	r.note(names[3], "rls always notices changes")
 }
 
-// prefix takes the beginning of the paths of rules.
 func (r *reader) prefix(app, name string, others ...string) {
 	if strings.Contains(app, "/") || strings.HasSuffix(app, ".") || strings.ContainsFunc(app, unicode.IsControl) {
 		r.refuse(name, "%s is not the name of a directory: write it without / and a dot at the end", strict.Quote(app))
@@ -109,7 +107,6 @@ func (r *reader) prefix(app, name string, others ...string) {
 	drop(r, &r.dropIn.Files.Prefix, app, "dropin.rules.prefix", append([]string{name}, others...)...)
 }
 
-// exists refuses a path of rules that does not exist.
 func (r *reader) exists(path string) bool {
 	_, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +116,6 @@ func (r *reader) exists(path string) bool {
 	return true
 }
 
-// xds reads how to get rules from an xDS server.
 func (r *reader) xds() {
 	drop(r, &r.dropIn.WithoutRules, r.truth("FORCE_START_WITHOUT_INITIAL_CONFIG"), "dropin.xds.without_rules", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	r.give("rules.xds.node_id", r.text("CONFIG_GRPC_XDS_NODE_ID"), "CONFIG_GRPC_XDS_NODE_ID")
@@ -146,10 +142,8 @@ func (r *reader) xds() {
 	r.clientTLS("rules.xds.tls", files[0], files[1], files[2])
 }
 
-// The variables of TLS with the xDS server.
 const xdsUseTLS, xdsServerSAN = "CONFIG_GRPC_XDS_SERVER_USE_TLS", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"
 
-// xdsAddress gives the address of the xDS server, with its TLS.
 func (r *reader) xdsAddress(address, name string) {
 	if !r.truth(xdsUseTLS) {
 		r.give("rules.xds.address", address, name, xdsUseTLS)

@@ -32,7 +32,6 @@ func (r *reader) always() {
 	}
 }
 
-// address gives a setting host:port of two variables.
 func (r *reader) address(path, host, port string) {
 	if text := r.hostPort(path, host, port); text != "" {
 		r.give(path, text, host, port)
@@ -53,7 +52,6 @@ func (r *reader) hostPort(path, host, port string) string {
 	return net.JoinHostPort(r.text(host), strconv.FormatInt(n, 10))
 }
 
-// listeners reads the ports, their TLS, and health.
 func (r *reader) listeners() {
 	r.address("http.address", "HOST", "PORT")
 	r.address("admin.address", "DEBUG_HOST", "DEBUG_PORT")
@@ -72,7 +70,6 @@ func (r *reader) listeners() {
 	r.health()
 }
 
-// serverTLS reads TLS of the gRPC port.
 func (r *reader) serverTLS() {
 	if !r.truth("GRPC_SERVER_USE_TLS") {
 		r.note("GRPC_SERVER_USE_TLS", "no TLS")
@@ -104,7 +101,6 @@ func (r *reader) serverTLS() {
 	r.giveText("grpc.tls.client_san", "GRPC_CLIENT_TLS_SAN")
 }
 
-// health reads when /healthcheck is 500.
 func (r *reader) health() {
 	const rules, store = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"
 	drop(r, &r.dropIn.NeedsRules, r.truth(rules), "dropin.healthy.rules", rules)
@@ -133,7 +129,6 @@ func (r *reader) logs() {
 	r.give("log.format", format, "LOG_FORMAT")
 }
 
-// headers reads which headers are on answers.
 func (r *reader) headers() {
 	d := &r.dropIn.Headers
 	names := []struct {

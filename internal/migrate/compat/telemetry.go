@@ -10,7 +10,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// metrics reads where the metrics of envoyproxy/ratelimit go.
 func (r *reader) metrics() {
 	const (
 		statsd, host, port, protocol, interval = "USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL"
@@ -112,7 +111,6 @@ func (r *reader) ratio(to *float64, path, name string) {
 	drop(r, to, f, path, name)
 }
 
-// dogStatsd refuses DogStatsD.
 func (r *reader) dogStatsd(name string) {
 	if !r.truth(name) {
 		r.note(name, "no DogStatsD")

@@ -45,7 +45,6 @@ func (v *variable) prefix() string {
 	return prefix
 }
 
-// group is variables that belong together.
 type group struct {
 	title     string
 	variables []variable
@@ -177,5 +176,4 @@ var reportVariables = []variable{
 // otelFamily has the variables of OpenTelemetry, which rls reads as envoyproxy/ratelimit does.
 const otelFamily = "OTEL_*"
 
-// table has every variable.
 var table = slices.Concat(listenerVariables, fileVariables, xdsVariables, redisVariables, reportVariables)

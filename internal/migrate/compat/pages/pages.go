@@ -103,7 +103,6 @@ func fullKey(r *rules.Rule, hides func(key string) bool) string {
 	return safetext.Text(b.String())
 }
 
-// units are the units of envoyproxy/ratelimit, longest first.
 var units = []struct {
 	length time.Duration
 	name   string

@@ -113,7 +113,6 @@ func BuiltIn(tags map[string]string, inMilliseconds bool) (*Mapping, error) {
 	return NewMapping(text, tags)
 }
 
-// generic is the help of a metric whose mapping has none.
 const generic = "A metric of envoyproxy/ratelimit, by a mapping of statsd_exporter."
 
 // maxMapping bounds a file of mappings, in bytes.

@@ -31,7 +31,6 @@ func (s *Stats) Method(name string) *Method {
 	return s.methods[name]
 }
 
-// newMethod returns the counters of a method.
 func (s *Stats) newMethod(name string) *Method {
 	m := &Method{name: prefixServer + name + ".response_time", stats: s, total: s.counter(prefixServer + name + ".total_requests")}
 	if s.options.Mapping != nil {
@@ -100,7 +99,6 @@ func (t *times) take() (values []float64, count uint64) {
 	return values, count
 }
 
-// observed is a histogram or summary for Prometheus.
 type observed struct {
 	prometheus.Observer
 	scale float64

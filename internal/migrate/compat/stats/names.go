@@ -28,7 +28,6 @@ type layout struct {
 	entries func(key string) bool
 }
 
-// level is one level of a rule.
 type level struct {
 	key, value string
 	// shown means that the value of the request replaces value.
@@ -37,7 +36,6 @@ type level struct {
 	ends bool
 }
 
-// ruleLayout returns the layout of a rule.
 func ruleLayout(r *rules.Rule) layout {
 	l := layout{domain: r.Domain}
 	shared := false
@@ -72,7 +70,6 @@ func (l *layout) open() bool {
 	return l.entries != nil
 }
 
-// id distinguishes layouts.
 func (l *layout) id() string {
 	var b strings.Builder
 	part := func(s string) {

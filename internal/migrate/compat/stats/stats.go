@@ -54,13 +54,11 @@ type Stats struct {
 	gauges     []*counter // numbers that go up and down
 }
 
-// serviceCounters count events of the whole service.
 type serviceCounters struct{ loaded, refused, shadowed, storeErrors, serviceErrors *counter }
 
 // memoryCounters count denials that the process found, or did not find, in its memory.
 type memoryCounters struct{ hits, misses atomic.Uint64 }
 
-// unknownDomains count requests for domains without rules.
 type unknownDomains struct {
 	mu     sync.RWMutex
 	byName map[string]*counter
@@ -151,7 +149,6 @@ const (
 	counters
 )
 
-// suffixes end the names of counters of a rule.
 var suffixes = [counters]string{
 	totalHits:               ".total_hits",
 	overLimit:               ".over_limit",
@@ -161,10 +158,8 @@ var suffixes = [counters]string{
 	shadowMode:              ".shadow_mode",
 }
 
-// hits are the counters of one name.
 type hits [counters]counter
 
-// newHits returns counters for a FullKey.
 func newHits(fullKey string) *hits {
 	h := new(hits)
 	name := prefixRule + clean(fullKey)
@@ -174,7 +169,6 @@ func newHits(fullKey string) *hits {
 	return h
 }
 
-// add counts what one request did.
 func (h *hits) add(n decide.Hits) {
 	for _, part := range [...]struct {
 		counter int
@@ -275,7 +269,6 @@ func (d *unknownDomains) begin(domain string) *counter {
 	return c
 }
 
-// meter counts the hits of one rule.
 type meter struct {
 	stats  *Stats
 	layout layout

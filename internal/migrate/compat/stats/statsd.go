@@ -99,7 +99,6 @@ func (s *Sender) flush(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// send sends everything that is new.
 func (s *Sender) send(ctx context.Context) (err error) {
 	if s.conn, err = new(net.Dialer).DialContext(ctx, s.options.Network, s.options.Address); err != nil {
 		return err
