@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -25,7 +24,6 @@ import (
 	"github.com/slidegate/slidegate/internal/offline/replay/describe"
 	"github.com/slidegate/slidegate/internal/offline/replay/envoyfile"
 	"github.com/slidegate/slidegate/internal/offline/replay/report"
-	"github.com/slidegate/slidegate/internal/text/words"
 )
 
 type replayCmd struct {
@@ -170,9 +168,6 @@ func (r *replayCmd) options(now, was *config.Generation, logs *accesslog.Options
 	}
 	if r.WhatIf != whatIfNone {
 		o.WhatIf = func(rule string) bool { return r.WhatIf == whatIfAll || rule == r.WhatIf }
-	}
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		o.Progress = func(n uint64) { fmt.Fprintf(os.Stderr, "rls: %s requests were read\n", words.Short(float64(n))) }
 	}
 	return o, nil
 }

@@ -34,7 +34,7 @@ var libraries = []struct {
 	{"github.com/maypok86/otter", "what is remembered has a bound", "internal/core/denials internal/core/lease internal/core/fallback internal/core/tier"},
 	{"go.yaml.in/yaml", "nothing else knows YAML", "internal/config/strict internal/config/rules internal/config/ruletests internal/config/tiers internal/offline/replay/envoyfile"},
 	{"go.opentelemetry.io", "a span is made in one place", "internal/operate/tracing internal/daemon"},
-	{"github.com/apache/datasketches-go", "what is counted for people has a bound", "internal/operate/insight internal/offline/replay"},
+	{"github.com/apache/datasketches-go", "what is counted for people has a bound", "internal/operate/insight"},
 	{"github.com/klauspost/compress", "only access logs are packed", "internal/offline/replay/accesslog"},
 	{"github.com/yuin/goldmark", "Markdown is only served", "internal/operate/docs"},
 	{"github.com/spf13/cobra", "the command line ends at the command", "cmd/rls"},

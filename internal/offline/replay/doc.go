@@ -33,14 +33,13 @@
 // A timeline sweeps its store by its clock: it has about twice the logs in which something counts.
 // Everything else has a bound. Above it, the figures about logs and the what-if are taken from a
 // fraction of the logs, which their hashes choose; the report has the fraction. The list of denied
-// callers is a sketch.
+// callers forgets those denied least.
 //
 // # What if
 //
 // The arithmetic of a what-if is that of the stores, package window. One pass over the requests
-// decides for about a dozen limits at once. All limits that have decided the same for a caller
-// share one log. Only a caller that is denied has separate logs for some limits. It sees the
-// requests that the limit applied to: after a denial, Envoy asks no further filter.
+// decides for about a dozen limits at once, each on its own log of a caller. It sees the requests that
+// the limit applied to: after a denial, Envoy asks no further filter.
 //
 // If all requests have one cost, a larger limit never denies more. So the table has the two limits
 // between which the smallest one is that denies less than a fraction of the requests.

@@ -25,8 +25,6 @@ type EngineOptions struct {
 	MaxBytes int64
 	// WhatIf chooses the rules whose limits are varied, by their names. Nil: none.
 	WhatIf func(rule string) bool
-	// Progress gets the number of requests, every few millions. Nil disables it.
-	Progress func(requests uint64)
 	// Decisions gets each decision. Nil disables it.
 	Decisions *Decisions
 	// Files are the names of the logs, for errors.
@@ -113,19 +111,13 @@ type Source interface {
 // cancelEvery is how many requests are decided between two looks at the context.
 const cancelEvery = 1024
 
-// progressEvery is how many requests are decided between two calls of Progress.
-const progressEvery = 5_000_000
-
 // Run decides all requests of a source. If ctx is done before the end, Run returns its error, and the
 // report is of the requests so far.
 func (e *Engine) Run(ctx context.Context, from Source) error {
 	deciding := context.WithoutCancel(ctx) // a request is decided whole
-	for looked := cancelEvery; ; {
-		if looked >= cancelEvery {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			looked = 0
+	for looked := 0; ; looked++ {
+		if looked%cancelEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
 		}
 		r, err := from.Next()
 		if errors.Is(err, io.EOF) {
@@ -133,9 +125,6 @@ func (e *Engine) Run(ctx context.Context, from Source) error {
 		}
 		if err != nil {
 			return err
-		}
-		if looked++; e.o.Progress != nil && e.number > 0 && e.number%progressEvery == 0 {
-			e.o.Progress(e.number)
 		}
 		if err := e.Add(deciding, r); err != nil {
 			return fmt.Errorf("%s: %w", e.locationOf(r), err)

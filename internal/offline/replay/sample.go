@@ -22,10 +22,13 @@ func (s *sample) times() uint64 { return 1 << s.level }
 // fraction is the fraction of the logs that is kept.
 func (s *sample) fraction() float64 { return 1 / float64(s.times()) }
 
-// bound drops logs until the others fit.
+// bound drops logs until the others fit: first those in which nothing counts, and if that is not half of
+// them, every second one.
 func (s *sample) bound(now int64) {
-	for s.bytes > s.most {
-		s.level++
+	for most := s.most; s.bytes > most; most = s.most / 2 {
+		if most < s.most {
+			s.level++
+		}
 		for _, drop := range s.holders {
 			drop(now)
 		}

@@ -109,11 +109,8 @@ func checkHeld(t *testing.T, e *Engine) (held int) {
 			if p.sim == nil {
 				continue
 			}
-			held += deniedBytes * len(p.sim.deniedLogs)
-			for i := range p.sim.groups {
-				for _, l := range p.sim.groups[i].logs {
-					held += l.bytes()
-				}
+			for _, l := range p.sim.logs {
+				held += l.bytes()
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,11 +21,8 @@ import (
 
 // A part is one limit of a rule for one tier, with what it did.
 type part struct {
-	rule     *rules.Rule
-	tier     string
+	partKey
 	limit    rules.Limit
-	override bool // of subjects, or of requests, in place of the rule's
-	nothing  bool // the rule does not limit the tier
 	observed bool
 	order    int // of the rule in its file
 	index    uint32
@@ -33,6 +31,15 @@ type part struct {
 	requests, denied, near uint64
 	sim                    *variants // nil: no what-if yet
 	fixed                  bool      // there will be none
+}
+
+// A partKey names a part.
+type partKey struct {
+	rule     *rules.Rule
+	tier     string
+	hits     window.Limit
+	override bool // of subjects, or of requests, in place of the rule's
+	nothing  bool // the rule does not limit the tier
 }
 
 // A total is what all limits of the rules of one name did together. It counts each request once.
@@ -54,13 +61,6 @@ func (c *counter) once(number uint64) {
 	}
 }
 
-// A partKey names a part whose limit is not in the rules.
-type partKey struct {
-	rule  *rules.Rule
-	tier  string
-	limit window.Limit
-}
-
 // maxOverrides bounds the parts of limits that are not in the rules. All others of a rule share one part.
 const maxOverrides = 1024
 
@@ -68,8 +68,8 @@ const maxOverrides = 1024
 type tally struct {
 	rules     *rules.Rules
 	parts     []*part
-	byRule    map[*rules.Rule][]*part
-	overrides map[partKey]*part
+	byKey     map[partKey]*part
+	overrides int
 	totals    map[totalKey]*total
 	near      counter // of limits that are enforced
 	order     map[*rules.Rule]int
@@ -91,7 +91,7 @@ const useBytes = 64
 
 func newTally(rs *rules.Rules, s *sample) *tally {
 	t := &tally{
-		rules: rs, byRule: make(map[*rules.Rule][]*part), overrides: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*rules.Rule]int),
+		rules: rs, byKey: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*rules.Rule]int),
 		logs: make(map[uint64]logUse), sample: s, top: newTops(),
 	}
 	s.holders = append(s.holders, func(int64) {
@@ -105,66 +105,43 @@ func newTally(rs *rules.Rules, s *sample) *tally {
 	return t
 }
 
-// is reports whether the part is that of a limit of its rule.
-func (p *part) is(s *decide.LimitStatus) bool {
-	return p.rule == s.Rule && p.limit.Limit == s.Limit.Limit && p.tier == s.Tier && !p.nothing
-}
-
 // partOf returns the part of a limit.
 func (t *tally) partOf(s *decide.LimitStatus, override bool) *part {
-	if !override {
-		for _, p := range t.byRule[s.Rule] {
-			if p.is(s) {
-				return p
-			}
-		}
-		p := t.add(part{rule: s.Rule, tier: s.Tier, limit: s.Limit, observed: s.Observed()})
-		t.byRule[s.Rule] = append(t.byRule[s.Rule], p)
-		return p
-	}
-	key := partKey{s.Rule, s.Tier, s.Limit.Limit}
-	if p := t.overrides[key]; p != nil {
+	key := partKey{rule: s.Rule, tier: s.Tier, hits: s.Limit.Limit, override: override}
+	if p := t.byKey[key]; p != nil {
 		return p
 	}
 	limit := s.Limit
-	if len(t.overrides) >= maxOverrides {
-		key.limit, limit = window.Limit{}, rules.Limit{}
-		if p := t.overrides[key]; p != nil {
-			return p
+	if override {
+		if t.overrides++; t.overrides > maxOverrides {
+			key.hits, limit = window.Limit{}, rules.Limit{}
 		}
 	}
-	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed(), override: true})
-	key.tier = p.tier
-	t.overrides[key] = p
-	return p
+	return t.part(key, limit, s.Observed())
 }
 
 // unlimited returns the part of a tier that a rule does not limit.
 func (t *tally) unlimited(r *rules.Rule, tier string) *part {
-	for _, p := range t.byRule[r] {
-		if p.nothing && p.tier == tier {
-			return p
-		}
-	}
-	p := t.add(part{rule: r, tier: tier, nothing: true})
-	t.byRule[r] = append(t.byRule[r], p)
-	return p
+	return t.part(partKey{rule: r, tier: tier, nothing: true}, rules.Limit{}, false)
 }
 
-func (t *tally) add(p part) *part {
-	at, known := t.order[p.rule]
-	if !known {
-		at = math.MaxInt // a limit that came with a descriptor that no rule matches
+// part returns the part of a key, which may be a new one.
+func (t *tally) part(key partKey, limit rules.Limit, observed bool) *part {
+	if p := t.byKey[key]; p != nil {
+		return p
 	}
-	p.order, p.index = at, uint32(len(t.parts))
-	p.tier = strings.Clone(p.tier) // it can be a text of a log
-	key := totalKey{p.rule.Name, p.observed}
-	if p.total = t.totals[key]; p.total == nil {
+	key.tier = strings.Clone(key.tier) // it can be a text of a log
+	p := &part{partKey: key, limit: limit, observed: observed, order: math.MaxInt, index: uint32(len(t.parts))}
+	if at, known := t.order[p.rule]; known { // else the limit came with a descriptor that no rule matches
+		p.order = at
+	}
+	of := totalKey{p.rule.Name, p.observed}
+	if p.total = t.totals[of]; p.total == nil {
 		p.total = new(total)
-		t.totals[key] = p.total
+		t.totals[of] = p.total
 	}
-	t.parts = append(t.parts, &p)
-	return &p
+	t.parts, t.byKey[key] = append(t.parts, p), p
+	return p
 }
 
 // A match is one limit that applies to a request.
@@ -229,7 +206,7 @@ var percentiles = [...]float64{50, 90, 99, 99.9, 100}
 // addUnused adds the parts of rules that applied to no request.
 func (t *tally) addUnused() {
 	for _, r := range t.rules.All() {
-		if len(t.byRule[r]) > 0 || slices.ContainsFunc(t.parts, func(p *part) bool { return p.rule == r }) {
+		if slices.ContainsFunc(t.parts, func(p *part) bool { return p.rule == r }) {
 			continue
 		}
 		add := func(tier string, terms *rules.Terms) {
@@ -271,7 +248,7 @@ func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, 
 	}
 	parts := slices.Clone(t.parts)
 	slices.SortStableFunc(parts, func(a, b *part) int {
-		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.tier, b.tier), before(a.override, b.override), before(a.nothing, b.nothing),
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.tier, b.tier), cmp.Compare(strconv.FormatBool(a.override), strconv.FormatBool(b.override)), cmp.Compare(strconv.FormatBool(a.nothing), strconv.FormatBool(b.nothing)),
 			cmp.Compare(a.limit.Window, b.limit.Window), cmp.Compare(a.limit.Policy, b.limit.Policy), cmp.Compare(a.limit.Hits, b.limit.Hits), cmp.Compare(a.index, b.index))
 	})
 	reports, totals = make([]RuleReport, 0, len(parts)), make([]RuleTotal, 0, len(t.totals))
@@ -313,18 +290,6 @@ func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, 
 func different(numbers []uint64) uint64 {
 	slices.Sort(numbers)
 	return uint64(len(slices.Compact(numbers)))
-}
-
-// before orders false before true.
-func before(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // words describes the limit of a part.
