@@ -131,7 +131,7 @@ func (d *Decision) AppendHeaders(dst []Header) []Header {
 	if d.headers == nil {
 		return dst
 	}
-	var room [12]answer.Header
+	var room [14]answer.Header
 	for _, h := range d.headers.Append(room[:0], d.verdict(), time.Now) {
 		dst = append(dst, Header(h))
 	}

@@ -147,7 +147,7 @@ func TestAnswers(t *testing.T) {
 		want string
 	}{
 		"allowed": {first, "ratelimit-policy: \"per-key\";q=2;w=60\nratelimit: \"per-key\";r=1;t=60\n"},
-		"denied": {allow(t, l, key), "ratelimit-policy: \"per-key\";q=2;w=60\nratelimit: \"per-key\";r=0;t=60\nretry-after: 60\napplication/problem+json" +
+		"denied": {allow(t, l, key), "ratelimit-policy: \"per-key\";q=2;w=60\nratelimit: \"per-key\";r=0;t=60\nretry-after: 60\nretry-after-ms: 60000\napplication/problem+json" +
 			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"No room under rule per-key: 2 per 1m; try again in 60 s.","rule":"per-key","limit":2,"window":60,"retry_after":60,"violated-policies":["per-key"]}`},
 		"two limits": {allow(t, l, address), "ratelimit-policy: \"per-address-1s\";q=5;w=1, \"per-address-1h\";q=9;w=3600\nratelimit: \"per-address-1s\";r=4;t=1\n"},
 		"no limit":   {allow(t, l, limiter.One("shop", "x", "y")), ""},

@@ -270,6 +270,9 @@ type RateLimit struct {
 	OnStoreError string `json:"on_store_error,omitempty"`
 	// RetryJitter is a percentage such as "10%" by which clients are asked to wait longer.
 	RetryJitter string `json:"retry_jitter,omitempty"`
+	// ClientRetry is "auto" or "never": whether denied clients are asked not to send the request again.
+	// Empty: "auto", after long waits.
+	ClientRetry string `json:"client_retry,omitempty"`
 	// Scope is the store in which the limits count: region, or a name in store.scopes of the settings,
 	// which are then among the Paths of the [Source]. Empty: region.
 	Scope string `json:"scope,omitempty"`

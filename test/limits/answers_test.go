@@ -78,7 +78,7 @@ func TestEveryValueOfAnAnswer(t *testing.T) {
 			},
 			{
 				name: "denied", path: "/third", status: 429, rateLimit: `"per-key";r=0;t=`,
-				names: []string{"Content-Length", "Content-Type", "Date", "Ratelimit", "Ratelimit-Policy", "Retry-After", "Server", "X-Envoy-Ratelimited"},
+				names: []string{"Content-Length", "Content-Type", "Date", "Ratelimit", "Ratelimit-Policy", "Retry-After", "Retry-After-Ms", "Server", "X-Envoy-Ratelimited", "X-Should-Retry"},
 				log:   logged{429, "RL", "request_rate_limited", "per-key", "free", "acme", 2.0, 0.0, true},
 			},
 		} {

@@ -234,6 +234,7 @@ func describe(r *rules.Rule) string {
 	add(r.Storage.Scope != "", "scope %s", r.Storage.Scope)
 	add(r.Storage.OnError != 0, "store error %d", r.Storage.OnError)
 	add(r.Answer.RetryJitter != 0, "retry jitter %v", r.Answer.RetryJitter)
+	add(r.Answer.NeverRetry, "never retried")
 	add(r.Answer.Denial != rules.Denial{}, "says %+v", r.Answer.Denial)
 	if r.Answer.Metadata != nil {
 		text, err := json.Marshal(r.Answer.Metadata)

@@ -84,6 +84,7 @@ type rateLimit struct {
 	Scope        strict.Field[string]                              `yaml:"scope" doc:"the store that counts: region, or a name in store.scopes of the settings, such as global. Default: region"`
 	Priority     strict.Field[string]                              `yaml:"priority" doc:"low, normal or high: which requests Redis decides first, and rls refuses last, if too many wait. Of several rules the highest applies. Default: normal"`
 	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"denied clients wait longer by up to this percentage, such as 20%, each customer by another, so that they do not return together. Default: 0%"`
+	ClientRetry  strict.Field[string]                              `yaml:"client_retry" doc:"auto: x-should-retry: false asks denied clients not to send the request again if the wait is above 120s, or if no wait helps. never: it asks all. Default: auto"`
 	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial, at most 16 KiB. Default: a problem document"`
 	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body. Default: text/plain; charset=utf-8"`
 }

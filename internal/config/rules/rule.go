@@ -112,6 +112,9 @@ func (r *rulesReader) fill(rule *rules.Rule, rl *strict.Field[*rateLimit]) {
 	if v.RetryJitter.Set {
 		rule.Answer.RetryJitter = read(r.decoder, &v.RetryJitter, parseJitter)
 	}
+	if strict.Given(&v.ClientRetry) {
+		rule.Answer.NeverRetry = r.oneOf(&v.ClientRetry, "auto", "never") == "never"
+	}
 	if strict.Given(&v.Cost) {
 		rule.Charge.Factor = v.Cost.Value
 		switch {

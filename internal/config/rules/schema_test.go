@@ -76,6 +76,7 @@ func fieldSchemas() map[string]configtest.Object {
 		"charge":            {"enum": []any{"allowed", "always"}},
 		"priority":          {"enum": asAny(priorityNames())},
 		"on_store_error":    {"enum": []any{"local", "allow", "deny", "report"}},
+		"client_retry":      {"enum": []any{"auto", "never"}},
 		"limits":            {"minItems": 1, "maxItems": maxLimits},
 		"by_tier":           {"minProperties": 1},
 		"body":              {"maxLength": maxBody, "minLength": 1},

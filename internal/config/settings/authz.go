@@ -175,8 +175,8 @@ func checkHeader(name string) string {
 // takenHeaders are headers that proxies put on a request, and headers of answers over HTTP. A
 // star stands for any rest of the name.
 var takenHeaders = []string{
-	"cache-control", "content-*", "forwarded", "ratelimit*", "retry-after", "www-authenticate", "x-authz-status", "x-envoy-*", "x-forwarded-*",
-	"x-original-*", "x-ratelimit*",
+	"cache-control", "content-*", "forwarded", "ratelimit*", "retry-after*", "www-authenticate", "x-authz-status", "x-envoy-*", "x-forwarded-*",
+	"x-original-*", "x-ratelimit*", "x-should-retry",
 }
 
 // checkUpstreamHeader returns what is wrong with the name of a header with the subject, its

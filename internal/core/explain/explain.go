@@ -145,6 +145,9 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, m *decide.Match, log w
 	if s.Cost == 0 && s.Rule.ChargeUnsaid() && s.Mode != window.Refund {
 		e.addf("    a cost of 0 asks and charges nothing; if usage is reported after the response, the rule needs charge: always")
 	}
+	if s.Rule.Answer.NeverRetry && s.MayDeny() {
+		e.addf("    client_retry never: x-should-retry asks denied clients not to send the request again")
+	}
 	if jitter := s.Rule.Answer.RetryJitter; jitter > 0 && s.MayDeny() {
 		e.addf("    retry_jitter %.4g%%: a caller who must wait is asked to wait longer by up to this percentage, and this caller by %.2g%%", 100*jitter, 100*s.Jitter)
 	}

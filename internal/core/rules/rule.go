@@ -109,6 +109,9 @@ type Answer struct {
 	// RetryJitter is the largest fraction, from 0 to 1, by which clients are asked to wait
 	// longer than they must; see decide.LimitStatus.RetryAfter.
 	RetryJitter float64
+	// NeverRetry asks clients not to send a denied request again, however short the wait is. Otherwise
+	// only clients with a long wait are asked so.
+	NeverRetry bool
 	// Metadata is returned as dynamic metadata for descriptors that have room:
 	// nil, booleans, float64, strings, []any and map[string]any.
 	Metadata map[string]any

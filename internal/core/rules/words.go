@@ -173,6 +173,7 @@ func (r *Rule) Traits() []string {
 	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
 	add(r.Storage.OnError != StoreErrorUnset, "on_store_error="+r.Storage.OnError.String())
 	add(r.Answer.RetryJitter > 0, fmt.Sprintf("retry_jitter=%.4g%%", 100*r.Answer.RetryJitter))
+	add(r.Answer.NeverRetry, "client_retry=never")
 	add(r.Metric.Detailed, "detailed_metric")
 	add(slices.Contains(r.Metric.Values, true), "value_to_metric")
 	add(r.Answer.Denial != Denial{}, "own denial")

@@ -95,13 +95,13 @@ func TestAppend(t *testing.T) {
 		{"epoch is the first whole second after the wait", []string{rules.StyleXRateLimitEpoch}, verdictOf(half), []Header{
 			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "50"}, {"x-ratelimit-reset", "1000031"},
 		}},
-		{"retry-after whatever the style", nil, verdictOf(denied), []Header{{"retry-after", "13"}}},
+		{"retry-after whatever the style", nil, verdictOf(denied), []Header{{"retry-after", "13"}, {"retry-after-ms", "12300"}}},
 		{"denied", []string{rules.StyleRateLimit}, verdictOf(denied, daily), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`},
 			{"ratelimit", `"per-key";r=0;t=13`},
-			{"retry-after", "13"},
+			{"retry-after", "13"}, {"retry-after-ms", "12300"},
 		}},
-		{"a cost above the limit has no wait", nil, verdictOf(never), nil},
+		{"a cost above the limit has no wait", nil, verdictOf(never), []Header{{"x-should-retry", "false"}}},
 		{"nor a reset", []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit}, verdictOf(never), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60`},
 			{"ratelimit", `"per-key";r=7`},
@@ -109,9 +109,10 @@ func TestAppend(t *testing.T) {
 			{"ratelimit-remaining", "7"},
 			{"x-ratelimit-limit", "100"},
 			{"x-ratelimit-remaining", "7"},
+			{"x-should-retry", "false"},
 		}},
 		{"nor one in Unix time", []string{rules.StyleXRateLimitEpoch}, verdictOf(never), []Header{
-			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "7"},
+			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "7"}, {"x-should-retry", "false"},
 		}},
 	}
 	for _, tt := range tests {
@@ -237,7 +238,7 @@ func TestResetWithinTheWindow(t *testing.T) {
 				{"x-ratelimit-reset", reset},
 			}
 			if !d.Allowed {
-				want = append(want, Header{"retry-after", tt.retry})
+				want = append(want, Header{"retry-after", tt.retry}, Header{"retry-after-ms", strconv.FormatInt(milliseconds(wait), 10)})
 				if body := string(AppendDenial(nil, v)); !strings.Contains(body, `"retry_after":`+tt.retry+`,`) {
 					t.Errorf("%v, %s: got body %s, want the true wait %s", wait, name, body, tt.retry)
 				}
@@ -250,6 +251,40 @@ func TestResetWithinTheWindow(t *testing.T) {
 				t.Errorf("%v, %s: got %v, want %v", wait, name, got[2], want)
 			}
 		}
+	}
+}
+
+// TestRetry: SDKs get the exact wait, and are asked to give up if it is long, if no wait helps, or
+// if the rule says so.
+func TestRetry(t *testing.T) {
+	for name, tt := range map[string]struct {
+		wait             time.Duration
+		never            bool
+		inSeconds, exact string
+		givesUp          bool
+	}{
+		"exact":               {59300*time.Millisecond + time.Microsecond, false, "60", "59301", false},
+		"at least 1":          {0, false, "1", "1", false},
+		"a part of a second":  {time.Microsecond, false, "1", "1", false},
+		"the longest":         {120 * time.Second, false, "120", "120000", false},
+		"longer":              {120*time.Second + 1, false, "121", "120001", true},
+		"tomorrow":            {20 * time.Hour, false, "72000", "72000000", true},
+		"client_retry: never": {time.Second, true, "1", "1000", true},
+	} {
+		s := status("per-key", 100, 24*time.Hour, window.Decision{RetryAfter: tt.wait, UnitAfter: tt.wait})
+		s.Rule.Answer.NeverRetry = tt.never
+		want := []Header{{"retry-after", tt.inSeconds}, {"retry-after-ms", tt.exact}}
+		if tt.givesUp {
+			want = append(want, Header{"x-should-retry", "false"})
+		}
+		if diff := cmp.Diff(want, NewRenderer().Append(nil, verdictOf(s), unusedClock)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	allowed := half
+	allowed.Rule = &rules.Rule{Name: "per-key", Answer: rules.Answer{NeverRetry: true}}
+	if got := NewRenderer().Append(nil, verdictOf(allowed), unusedClock); got != nil {
+		t.Errorf("an allowed request has the fields %v, want none", got)
 	}
 }
 
@@ -381,7 +416,7 @@ func TestStylesOfADomain(t *testing.T) {
 			}
 			want := tt.want
 			if !v.Allowed {
-				want = append(slices.Clone(want), "retry-after")
+				want = append(slices.Clone(want), "retry-after", "retry-after-ms")
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("styles %q, allowed %v: %q, want %q", tt.own, v.Allowed, got, want)
@@ -467,7 +502,7 @@ func TestUndecidedDenial(t *testing.T) {
 	s.Rule.Answer.Denial = rules.Denial{Body: "You have used it up.", ContentType: "text/html"}
 	v := verdictOf(s)
 	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
-	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unusedClock)); diff != "" {
+	if diff := cmp.Diff([]Header{{"retry-after", "1"}, {"retry-after-ms", "1000"}}, r.Append(nil, v, unusedClock)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 	if got := DenialType(v); got != ContentTypeProblem {
@@ -487,7 +522,7 @@ func TestUndecidedDenial(t *testing.T) {
 	}
 	// If the store has decided, the denial is like any other.
 	v.Limits[v.Decisive].DecidedBy = verdict.ByStore
-	if got := r.Append(nil, v, unusedClock); len(got) != 9 {
+	if got := r.Append(nil, v, unusedClock); len(got) != 10 {
 		t.Errorf("decided by the store: %v, want all fields", got)
 	}
 }

@@ -44,7 +44,9 @@
 //
 // Retry-After (RFC 9110 §10.2.3) always has the true wait, in whole seconds, rounded up,
 // at least 1. Every denial has it, in every style, but for a cost above the limit. The draft
-// gives it precedence over the reset. [Renderer.Quiet] leaves it out where
+// gives it precedence over the reset. retry-after-ms has the same in milliseconds, for SDKs.
+// x-should-retry is false if the wait is above 120 s, if no wait helps, or if the rule's client_retry
+// is never: some SDKs sleep for hours otherwise. [Renderer.Quiet] leaves out all three where
 // envoyproxy/ratelimit would.
 //
 // With the rule's retry_jitter, a client that has to wait gets a longer wait, in every field

@@ -70,8 +70,8 @@ func (r *Renderer) Named(names ReferenceNames) *Renderer {
 	return &named
 }
 
-// Quiet returns a copy of r that sends Retry-After only with a style other than
-// StyleReference, because envoyproxy/ratelimit does not send it.
+// Quiet returns a copy of r that says when a client may send a request again only with a style other
+// than StyleReference, because envoyproxy/ratelimit does not say it.
 func (r *Renderer) Quiet() *Renderer {
 	quiet := *r
 	quiet.quiet = true
@@ -105,10 +105,9 @@ func (r *Renderer) Append(dst []Header, v *decide.Verdict, now func() time.Time)
 	}
 	if v.Decisive >= 0 {
 		text = all.native(text, v, f, now)
-		if s := &v.Limits[v.Decisive]; Retryable(v) && (!r.quiet || f.native()) {
-			text = strconv.AppendInt(text, RetryAfter(s), 10)
-			all.end("retry-after", text)
-		}
+	}
+	if !v.Allowed && (!r.quiet || f.native()) {
+		text = all.retry(text, v)
 	}
 	if all.n == 0 {
 		return dst
@@ -153,6 +152,23 @@ func (f *fields) native(text []byte, v *decide.Verdict, styles families, now fun
 			text = strconv.AppendInt(text, reset, 10)
 			f.end("x-ratelimit-reset", text)
 		}
+	}
+	return text
+}
+
+// retry appends the fields of a denial that say when the client may send the request again. They are
+// for SDKs: retry-after-ms is exact, and x-should-retry makes them give up.
+func (f *fields) retry(text []byte, v *decide.Verdict) []byte {
+	if Retryable(v) {
+		s := &v.Limits[v.Decisive]
+		text = strconv.AppendInt(text, RetryAfter(s), 10)
+		f.end("retry-after", text)
+		text = strconv.AppendInt(text, milliseconds(s.RetryAfter()), 10)
+		f.end("retry-after-ms", text)
+	}
+	if !waits(v) {
+		text = append(text, "false"...)
+		f.end("x-should-retry", text)
 	}
 	return text
 }
@@ -219,7 +235,7 @@ func ReferenceRemaining(s *decide.LimitStatus) uint64 {
 }
 
 // maxFields is the number of fields of all styles together.
-const maxFields = 12
+const maxFields = 14
 
 // fields are header fields whose values are parts of one text, which is their only
 // allocation.
@@ -251,6 +267,24 @@ func (f *fields) appendTo(dst []Header, text string) []Header {
 // limit is denied for ever.
 func Retryable(v *decide.Verdict) bool {
 	return !v.Allowed && v.Decisive >= 0 && !v.Limits[v.Decisive].Decision.Never
+}
+
+// maxWait is the longest wait that a client is asked to wait for. Some SDKs give up by themselves after
+// a longer one, and others sleep for hours.
+const maxWait = 120 * time.Second
+
+// waits reports whether the client of a denial should wait and send the request again.
+func waits(v *decide.Verdict) bool {
+	if !Retryable(v) {
+		return false
+	}
+	s := &v.Limits[v.Decisive]
+	return !s.Rule.Answer.NeverRetry && s.RetryAfter() <= maxWait
+}
+
+// milliseconds rounds d up to whole milliseconds, at least 1.
+func milliseconds(d time.Duration) int64 {
+	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
 }
 
 // RetryAfter returns Retry-After for the limit that denied: whole seconds, at least 1.

@@ -70,10 +70,10 @@ func TestHTTP(t *testing.T) {
 		{"two keys", "/authz", []string{"X-Api-Key: acme-key", "X-Api-Key: acme-key"}, 401, problem(http.Header{"Www-Authenticate": invalid})},
 		{"disabled", "/authz", []string{"X-Api-Key: gone-key"}, 403, problem(http.Header{})},
 		{"limited", "/authz?domain=edge&descriptors=api_key&cost=501", []string{"X-Api-Key: acme-key"}, 429, problem(http.Header{
-			"Ratelimit": {`"per-key";r=500`}, "Ratelimit-Policy": {`"per-key";q=500;w=60`},
+			"Ratelimit": {`"per-key";r=500`}, "Ratelimit-Policy": {`"per-key";q=500;w=60`}, "X-Should-Retry": {"false"},
 		})},
 		{"limited, for nginx", "/authz?domain=edge&descriptors=api_key&cost=501&denied_status=403", []string{"X-Api-Key: acme-key"}, 403, problem(http.Header{
-			"Ratelimit": {`"per-key";r=500`}, "Ratelimit-Policy": {`"per-key";q=500;w=60`}, "X-Authz-Status": {"429"},
+			"Ratelimit": {`"per-key";r=500`}, "Ratelimit-Policy": {`"per-key";q=500;w=60`}, "X-Authz-Status": {"429"}, "X-Should-Retry": {"false"},
 		})},
 		{"a parameter twice", "/authz?domain=edge&domain=x", []string{"X-Api-Key: acme-key"}, 500, problem(http.Header{})},
 		{"a query that cannot be read", "/authz?domain=%zz", []string{"X-Api-Key: acme-key"}, 500, problem(http.Header{})},

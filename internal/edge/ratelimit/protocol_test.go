@@ -273,11 +273,13 @@ ratelimit: "a";r=0;t=60
 ratelimit-policy: "a";q=5;w=60
 ratelimit: "a";r=0;t=59
 retry-after: 59
+retry-after-ms: 59000
 {"limit":5,"remaining":0,"retry_after":59,"rule":"a"}`},
 			// Envoy sends the first for NaN. The second is the largest cost.
 			{0, ask(descriptor("b=x", costs(1<<63)), descriptor("b=y", costs(math.MaxUint64))), `OVER_LIMIT [OVER_LIMIT b 5/MINUTE left 3 reset 0] [OVER_LIMIT b 5/MINUTE left 5 reset 0]
 ratelimit-policy: "b";q=5;w=60, "b";q=5;w=60
 ratelimit: "b";r=3
+x-should-retry: false
 {"limit":5,"remaining":3,"rule":"b"}`},
 		}, nil},
 		{"refunds", setup{rules: []rules.Rule{perMinute("a", 3)}}, []step{
@@ -302,6 +304,7 @@ ratelimit: "a";r=0;t=60
 ratelimit-policy: "a";q=3;w=60
 ratelimit: "a";r=1;t=60
 retry-after: 60
+retry-after-ms: 60000
 {"limit":3,"remaining":1,"retry_after":60,"rule":"a"}`},
 		}, nil},
 		{"limits of the descriptor", setup{rules: []rules.Rule{perMinute("a", 1), perMinute("w", 1, watched, says(map[string]any{"backend": "w"}))}}, []step{
@@ -323,6 +326,7 @@ ratelimit: "a";r=0;t=60
 			{0, ask(descriptor("w=x", limit(0, minute))), `OVER_LIMIT [OVER_LIMIT w 0/MINUTE left 0 reset 0]
 ratelimit-policy: "w";q=0;w=60
 ratelimit: "w";r=0
+x-should-retry: false
 {"limit":0,"remaining":0,"rule":"w"}`},
 			{0, ask(descriptor("w=y", limit(1, minute))), `OK [OK w 1/MINUTE left 0 reset 60]
 ratelimit-policy: "w";q=1;w=60
@@ -365,6 +369,7 @@ ratelimit: "a";r=1;t=60
 ratelimit-policy: "a";q=3;w=60
 ratelimit: "a";r=1;t=60
 retry-after: 60
+retry-after-ms: 60000
 {"limit":3,"remaining":1,"retry_after":60,"rule":"a","shadowed":"w"}`},
 		}, nil},
 		{"all observed", setup{twice: true, prepare: (*rules.Rules).ObserveAll, rules: []rules.Rule{perMinute("a", 1), perMinute("l", 1, always)}}, []step{
@@ -389,6 +394,7 @@ ratelimit: "b";r=0;t=60
 ratelimit-policy: "a";q=1;w=60, "b";q=2;w=60
 ratelimit: "a";r=0;t=59
 retry-after: 59
+retry-after-ms: 59000
 {"limit":1,"remaining":0,"retry_after":59,"rule":"a"}`},
 			// An unlimited quota rule is no alternative.
 			{time.Second, ask(descriptor("a=x"), descriptor("b=y"), descriptor("free=x")), `OK [OVER_LIMIT a 1/MINUTE left 0 reset 59] [OK b 2/MINUTE left 1 reset 60] [OK left 4294967295]
@@ -400,6 +406,7 @@ ratelimit: "b";r=1;t=60
 			{0, ask(descriptor("l=x", costs(8))), `OVER_LIMIT [OVER_LIMIT l 5/MINUTE left 0 reset 0]
 ratelimit-policy: "l";q=5;w=60
 ratelimit: "l";r=0
+x-should-retry: false
 {"limit":5,"remaining":0,"rule":"l"}`},
 		}, nil},
 		{"metadata of a rule that limits nothing", setup{rules: []rules.Rule{perMinute("m", 1, says(map[string]any{"n": 1.0, "l": []any{"x"}}), func(r *rules.Rule) { r.Terms = rules.Terms{} })}}, []step{
@@ -434,6 +441,7 @@ x-ratelimit-reset: 60
 			prepare: func(rs *rules.Rules) { rs.SetHeaders("edge", []string{}) }, rules: []rules.Rule{perMinute("a", 0)},
 		}, []step{
 			{0, ask(descriptor("a=x")), `OVER_LIMIT [OVER_LIMIT a 0/MINUTE left 0 reset 0]
+x-should-retry: false
 {"limit":0,"remaining":0,"rule":"a"}`},
 		}, nil},
 		{"words of the rule that denies", setup{styles: []string{}, rules: []rules.Rule{
@@ -443,10 +451,12 @@ x-ratelimit-reset: 60
 			perMinute("b", 9, func(r *rules.Rule) { r.Answer.Denial = rules.Denial{Body: "b", ContentType: "text/b"} }),
 		}}, []step{
 			{0, ask(descriptor("b=x"), descriptor("a=x")), `OVER_LIMIT [OK b 9/MINUTE left 9 reset 0] [OVER_LIMIT a 0/MINUTE left 0 reset 0]
+x-should-retry: false
 text/plain; charset=utf-8: No more, é.
 
 {"limit":0,"remaining":0,"rule":"a"}`},
 			{0, ask(descriptor("b=x", costs(10))), `OVER_LIMIT [OVER_LIMIT b 9/MINUTE left 9 reset 0]
+x-should-retry: false
 text/b: b
 {"limit":9,"remaining":9,"rule":"b"}`},
 		}, nil},
@@ -466,9 +476,11 @@ ratelimit: "l";r=0;t=60
 ratelimit-policy: "a";q=1;w=60, "l";q=1;w=60
 ratelimit: "l";r=0;t=60
 retry-after: 60
+retry-after-ms: 60000
 {"degraded":true,"degraded_by":"local","limit":1,"metadata":{"m":1},"remaining":0,"retry_after":60,"rule":"l"}`},
 			{0, ask(descriptor("d=x")), `OVER_LIMIT [OVER_LIMIT d 1/MINUTE left 0 reset 1]
 retry-after: 1
+retry-after-ms: 1000
 {"degraded":true,"degraded_by":"deny","limit":1,"remaining":0,"retry_after":1,"rule":"d"}`},
 			// The refund is lost, but does not deny.
 			{0, ask(descriptor("d=x", refund)), `OK [OK d 1/MINUTE left 1 reset 0]

@@ -117,7 +117,8 @@ func TestAnswersOfReference(t *testing.T) {
 			setup{styles: []string{"x-ratelimit"}},
 			[]string{`[{"entries":[{"key":"over","value":"v"}]}]`, `[{"entries":[{"key":"over","value":"v"}]}]`},
 			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":1,"unit":"HOUR"},"durationUntilReset":"3600s"}],
-			"responseHeadersToAdd":[{"key":"x-ratelimit-limit","value":"1"},{"key":"x-ratelimit-remaining","value":"0"},{"key":"x-ratelimit-reset","value":"3600"},{"key":"retry-after","value":"3600"}]}`,
+			"responseHeadersToAdd":[{"key":"x-ratelimit-limit","value":"1"},{"key":"x-ratelimit-remaining","value":"0"},{"key":"x-ratelimit-reset","value":"3600"},{"key":"retry-after","value":"3600"},
+			{"key":"retry-after-ms","value":"3600000"},{"key":"x-should-retry","value":"false"}]}`,
 		},
 		"metadata.request": {
 			setup{echo: true},

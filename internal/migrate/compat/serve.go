@@ -167,6 +167,6 @@ func (r *reader) headers() {
 
 // notForUs are headers of answers with another meaning. Some of them would break the answer.
 var notForUs = []string{
-	"retry-after", "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive",
+	"retry-after", "retry-after-ms", "x-should-retry", "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive",
 	"proxy-connection", "upgrade", "te", "trailer", "host", "date", "location", "set-cookie", "www-authenticate",
 }

@@ -98,6 +98,7 @@ var fieldCases = map[string]struct {
 	"Rule.Replaces":       {nil, func(_ *testing.T, g *generation) { g.rule.Replaces = []string{"other"} }, "replaces"},
 	"Storage.OnError":     {nil, func(_ *testing.T, g *generation) { g.rule.Storage.OnError = rules.StoreErrorLocal }, "on_store_error"},
 	"Answer.RetryJitter":  {nil, func(_ *testing.T, g *generation) { g.rule.Answer.RetryJitter = 0.5 }, "retry_jitter"},
+	"Answer.NeverRetry":   {nil, func(_ *testing.T, g *generation) { g.rule.Answer.NeverRetry = true }, "client_retry"},
 	"Answer.Denial":       {nil, func(_ *testing.T, g *generation) { g.rule.Answer.Denial.Body = "no" }, "body"},
 	"Answer.Metadata":     {nil, func(_ *testing.T, g *generation) { g.rule.Answer.Metadata = map[string]any{"a": 1.0} }, "metadata"},
 	"Metric.Detailed":     {nil, func(_ *testing.T, g *generation) { g.rule.Metric.Detailed = true }, "detailed_metric"},

@@ -52,6 +52,7 @@ var parts = []part{
 	{what: "retry_jitter", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 		return fmt.Sprintf("%.4g%%", 100*r.Answer.RetryJitter)
 	}},
+	{what: "client_retry", text: flag(func(r *rules.Rule) bool { return r.Answer.NeverRetry })},
 	{what: "body", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 		return asJSON(r.Answer.Denial, r.Answer.Denial == rules.Denial{})
 	}},
