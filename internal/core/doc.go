@@ -9,7 +9,8 @@
 //   - verdict: what a decision says of a request, and of each of its limits
 //   - decide: the steps of a decision: match, subjects, checks, one store call
 //   - explain: which limits apply to a subject, and why
-//   - tier: which subject has an API key; the directory of a file, the cache of a customer source
+//   - tier: which subject has an API key; the directory of a file
+//   - tier/cache: the answers of a customer source in memory
 //   - tier/apikey: the texts of API keys: Authorization, Basic, names of secret entries
 //   - tier/strictjson: the JSON objects that customer sources answer with
 //   - tier/httpsource: a customer source at an HTTP endpoint of the operator

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -266,7 +267,7 @@ func (p *process) makeServers() {
 	s := p.settings
 	o := decide.Options{
 		Subjects: p.subjects.resolver(),
-		Meters:   p.measures.metrics, Observer: decide.Observer{Seconds: p.measures.storeSeconds(), Failed: storeFailed(p.logs.sampled), Tracer: p.measures.decisions()}, Log: p.logs.rare,
+		Meters:   p.measures.metrics, Observer: decide.Observer{Seconds: p.measures.storeSeconds(), Failed: storeFailed(p.logs.sampled), Tracer: p.measures.decisions()}, Log: warnings(p.logs.rare),
 		NearLimit: float32(s.DropIn.NearLimit), Hits: p.measures.reference.hits(), Recorder: p.operators.insight,
 		Patience: inflight.DefaultPatience,
 		Grants:   p.operators.grants.Active,
@@ -427,4 +428,21 @@ func sampled(core zapcore.Core) zapcore.Core {
 // cause without limit. So such lines cannot fill a disk.
 func rarely(core zapcore.Core) zapcore.Core {
 	return zapcore.NewSamplerWithOptions(core, time.Minute, 10, 0)
+}
+
+// warnings returns what a decider writes its warnings to. A line that log drops allocates nothing.
+func warnings(log *zap.Logger) decide.Log {
+	return func(message string) func(...slog.Attr) {
+		entry := log.Check(zap.WarnLevel, message)
+		if entry == nil {
+			return nil
+		}
+		return func(attrs ...slog.Attr) {
+			fields := make([]zap.Field, len(attrs))
+			for i, a := range attrs {
+				fields[i] = zap.Any(a.Key, a.Value.Any())
+			}
+			entry.Write(fields...)
+		}
+	}
 }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -57,7 +55,7 @@ func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase 
 	add("two", rules.Rule{}, limit, window.Limit{Hits: 10 * lateLimit, Window: 24 * time.Hour})
 	o := open(t, s)
 	l := &lateCase{opened: o, t: t, proxies: proxies}
-	l.decider = decide.NewDecider(rs, decide.Options{Store: o.store.Front, Local: o.store.Fallback, Meters: o.metrics, Log: zap.NewNop()})
+	l.decider = decide.NewDecider(rs, decide.Options{Store: o.store.Front, Local: o.store.Fallback, Meters: o.metrics})
 	waitFor(t, "Redis", func() bool { return l.load(t.Context(), time.Second) == nil })
 	o.decides("warm")
 	return l

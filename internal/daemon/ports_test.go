@@ -287,7 +287,7 @@ func TestRarelyLogged(t *testing.T) {
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	t.Cleanup(func() { _ = store.Close() })
 	decider := decide.NewDecider(rs, decide.Options{
-		Store: store, Meters: metrics.New(prometheus.NewRegistry(), metrics.Options{}), Log: log,
+		Store: store, Meters: metrics.New(prometheus.NewRegistry(), metrics.Options{}), Log: warnings(log),
 	})
 	var c decide.Call
 	req := decide.Request{}

@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/sources"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/cache"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
@@ -23,7 +24,7 @@ import (
 // subjects finds the subjects of API keys in a customer source. It is nil if the settings
 // name a tiers file or no tiers.
 type subjects struct {
-	*tier.Cache
+	*cache.Cache
 	rules  func() *rules.Rules // the active rules, which name the tiers
 	source string              // tiers.source
 	byKey  bool                // the source gets API keys instead of digests
@@ -49,7 +50,7 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rs func() *rules.R
 		return nil, err
 	}
 	sub := &subjects{rules: rs, source: t.Source, byKey: sources.AsksByKey(t), log: log}
-	sub.Cache, err = tier.NewCache(tier.CacheOptions{
+	sub.Cache, err = cache.New(cache.Options{
 		Source:        source,
 		Timeout:       s.TiersTimeout(),
 		Subjects:      knownKeys,
@@ -57,12 +58,12 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rs func() *rules.R
 		TTL:           t.Cache.TTL,
 		UnknownTTL:    10 * time.Second,
 		Stale:         t.Cache.Stale,
-		Breaker:       tier.BreakerOptions{Failures: 5, Retry: time.Second},
+		Breaker:       cache.Breaker{Failures: 5, Retry: time.Second},
 		PlainKeys:     sub.byKey,
 		Questions:     sources.Parallel(t),
-		Names:         tier.KnownNames{Tier: sub.knowsTier, Rule: sub.knowsRule},
+		Names:         cache.Names{Tier: sub.knowsTier, Rule: sub.knowsRule},
 		Panicked:      m.Panicked,
-		SourceSeconds: metrics.Tiers(registry, func() tier.CacheStats { return sub.Stats() }, secrets.FoundByPrevious),
+		SourceSeconds: metrics.Tiers(registry, func() cache.Stats { return sub.Stats() }, secrets.FoundByPrevious),
 		Log:           log,
 		SampledLog:    sampledLog,
 	})

@@ -4,6 +4,7 @@
 //
 //   - text itself: [WithoutMark] removes the byte-order mark of a file, and [Lines] reads lines.
 //   - clientaddr: reads addresses of clients.
+//   - httpfield: names and values of header fields.
 //   - safetext: escapes and cuts hostile text.
 //   - terminal: tables, widths and colours for a terminal.
 //   - words: numbers and times for people.

@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -222,7 +221,7 @@ func (s *runningService) start(g *config.Generation, settings settings.Settings)
 	s.registry = prometheus.NewRegistry()
 	counters := metrics.New(s.registry, metrics.Options{Version: "corpus", MaxDetailSeries: settings.Metrics.MaxDetailSeries})
 	s.decider = decide.NewDecider(g.Rules, decide.Options{
-		Store: &breakable{store, &s.down}, Local: shares, Meters: counters, Log: zap.NewNop(),
+		Store: &breakable{store, &s.down}, Local: shares, Meters: counters,
 	})
 	render := answer.NewRenderer(settings.Headers.Styles...)
 	service := ratelimit.NewService(ratelimit.Options{

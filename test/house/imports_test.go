@@ -31,7 +31,7 @@ var libraries = []struct {
 	{"github.com/jackc", "PostgreSQL is one source among others", "internal/core/tier/pgsource"},
 	{"github.com/prometheus", "others get small interfaces", "internal/operate/metrics internal/operate/admin internal/migrate/compat/stats internal/daemon"},
 	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", "internal/migrate/compat/stats"},
-	{"github.com/maypok86/otter", "what is remembered has a bound", "internal/core/denials internal/core/lease internal/core/fallback internal/core/tier"},
+	{"github.com/maypok86/otter", "what is remembered has a bound", "internal/core/denials internal/core/lease internal/core/fallback internal/core/tier/cache"},
 	{"go.yaml.in/yaml", "nothing else knows YAML", "internal/config/strict internal/config/rules internal/config/ruletests internal/config/tiers internal/offline/replay/envoyfile"},
 	{"go.opentelemetry.io", "a span is made in one place", "internal/operate/tracing internal/daemon"},
 	{"github.com/apache/datasketches-go", "what is counted for people has a bound", "internal/operate/insight"},
@@ -101,6 +101,30 @@ func list(t *testing.T) map[string]goPackage {
 		}
 		if name := strings.TrimPrefix(p.ImportPath, module); name == "internal/offline/ruletest" || !strings.HasSuffix(name, "test") && !in(name, "test") {
 			packages[name] = p
+		}
+	}
+}
+
+// mostForeign is how many packages of other modules a program gets by the library and the memory store.
+const mostForeign = 10
+
+// TestLibraryIsSmall bounds the packages of other modules that programs of our users get, but for those
+// of gRPC in grpclimit.
+func TestLibraryIsSmall(t *testing.T) {
+	foreign := func(packages ...string) []string {
+		t.Helper()
+		args := append([]string{"list", "-pgo=off", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, packages...)
+		out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		return slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool { return strings.HasPrefix(p, module) })
+	}
+	grpc := foreign("google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc/errdetails")
+	for _, name := range []string{"limiter", "limiter/httplimit", "limiter/grpclimit"} {
+		got := slices.DeleteFunc(foreign(module+name), func(p string) bool { return name == "limiter/grpclimit" && slices.Contains(grpc, p) })
+		if len(got) == 0 || len(got) > mostForeign {
+			t.Errorf("%s brings %d packages of other modules, at most %d are allowed:\n%s", name, len(got), mostForeign, strings.Join(got, "\n"))
 		}
 	}
 }

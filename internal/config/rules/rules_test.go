@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/files"
@@ -224,7 +222,7 @@ func verdictOn(t *testing.T, rs *rules.Rules, keys ...string) *decide.Verdict {
 		req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: descriptors.Descriptor{{Key: k, Value: "v"}}, Cost: 1})
 	}
 	var c decide.Call
-	decide.NewDecider(rs, decide.Options{Store: store, Log: zap.NewNop()}).Begin(&c, req)
+	decide.NewDecider(rs, decide.Options{Store: store}).Begin(&c, req)
 	if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
 		t.Fatal(err)
 	}

@@ -9,10 +9,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/text/httpfield"
 )
 
 // Authz says how requests are authorized (Envoy's ext_authz).
@@ -96,7 +95,7 @@ func (c *Credential) UnmarshalText(text []byte) error {
 			problem = "Authorization has a scheme: write bearer, basic or apikey"
 		}
 	case CredentialCookie:
-		if !httpguts.ValidHeaderFieldName(name) || len(name) > maxCredentialName {
+		if !httpfield.ValidName(name) || len(name) > maxCredentialName {
 			problem = "expected cookie: and the name of a cookie"
 		}
 	case CredentialQuery:
@@ -164,7 +163,7 @@ var fixedHeaders = []string{
 
 func checkHeader(name string) string {
 	switch {
-	case len(name) > maxCredentialName || !httpguts.ValidHeaderFieldName(name):
+	case len(name) > maxCredentialName || !httpfield.ValidName(name):
 		return strict.Quote(name) + " is not the name of a header"
 	case slices.Contains(fixedHeaders, name):
 		return name + " belongs to the connection or the message: choose another header"

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
-	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/core/decide"
@@ -193,7 +192,7 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 	decideOne := func(rs *rules.Rules) func(decide.Request) string {
 		store := memstore.New(memstore.Options{})
 		t.Cleanup(func() { _ = store.Close() })
-		d := decide.NewDecider(rs, decide.Options{Store: store, Log: zap.NewNop()})
+		d := decide.NewDecider(rs, decide.Options{Store: store})
 		return func(r decide.Request) string {
 			var c decide.Call
 			d.Begin(&c, r)

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -43,7 +41,7 @@ func benchRequests(tb testing.TB) ([]benchRequest, *Decider) {
 	}
 	store := memstore.New(memstore.Options{})
 	tb.Cleanup(func() { store.Close() })
-	d := NewDecider(rs, Options{Store: store, Log: zap.NewNop()})
+	d := NewDecider(rs, Options{Store: store, Log: dropAll})
 	return []benchRequest{
 		{"one", request("remote_address=192.0.2.1")},
 		{"one-denied", request("full=x")},

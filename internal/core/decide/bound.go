@@ -2,9 +2,8 @@ package decide
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/verdict"
@@ -81,6 +80,6 @@ func (c *Call) logBeyond(what string) {
 	if c.verdict.Allowed {
 		answer = "allowed"
 	}
-	c.decider.opts.Log.Warn("a request exceeds a bound, so on_store_error has decided it; a further line for this domain comes after a minute",
-		DomainField(c.req.Domain), zap.String("bound", what), zap.String("answer", answer))
+	c.decider.warn("a request exceeds a bound, so on_store_error has decided it; a further line for this domain comes after a minute",
+		domainField(c.req.Domain), slog.String("bound", what), slog.String("answer", answer))
 }

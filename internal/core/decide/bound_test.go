@@ -172,7 +172,7 @@ func TestBeyondIsLogged(t *testing.T) {
 		}
 		store := memstore.New(memstore.Options{SweepInterval: -1})
 		defer store.Close()
-		decider := NewDecider(rs, Options{Store: store, Log: zap.New(core)})
+		decider := NewDecider(rs, Options{Store: store, Log: logTo(core)})
 		ask := func(domain string) {
 			req := request("k=x")
 			req.Domain, req.Exceeds = domain, "it has too many parts: send fewer"

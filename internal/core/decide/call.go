@@ -319,7 +319,7 @@ func (c *Call) countMisuse() {
 		return
 	}
 	c.decider.opts.Meters.Misused()
-	if log := c.decider.opts.Log; log != nil {
-		log.Warn(misuse, DomainField(c.req.Domain))
+	if write := c.decider.line(misuse); write != nil {
+		write(domainField(c.req.Domain))
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/core/reuse/reusetest"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -83,7 +82,7 @@ func TestContinue(t *testing.T) {
 			}
 			got := counts{}
 			decider := NewDecider(testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)}),
-				Options{Store: store, Meters: got, Log: zap.NewNop(), Subjects: source, Wait: time.Second})
+				Options{Store: store, Meters: got, Log: dropAll, Subjects: source, Wait: time.Second})
 			req := request("api_key=acme-key", "api_key=hobby-key", "remote_address=192.0.2.1")
 			want := decide(t, decider, req)
 			clear(got)
@@ -145,7 +144,7 @@ func TestCountsOnce(t *testing.T) {
 		for _, waits := range []bool{false, true} {
 			store := &waitingStore{Store: memstore.New(memstore.Options{}), waits: waits}
 			got := counts{}
-			decider := NewDecider(rs, Options{Store: store, Meters: got, Log: zap.NewNop()})
+			decider := NewDecider(rs, Options{Store: store, Meters: got, Log: dropAll})
 			var c Call
 			decider.Begin(&c, *tt.req)
 			decided, err := c.Decide(t.Context(), window.NoWait)
@@ -170,7 +169,7 @@ func TestDecideAgain(t *testing.T) {
 	for _, storeErr := range []error{nil, errors.New("boom")} {
 		store := &waitingStore{Store: memstore.New(memstore.Options{}), waits: true, err: storeErr}
 		got := counts{}
-		decider := NewDecider(rs, Options{Store: store, Meters: got, Log: zap.NewNop()})
+		decider := NewDecider(rs, Options{Store: store, Meters: got, Log: dropAll})
 		var c Call
 		decider.Begin(&c, *request("api_key=acme-key"))
 		if decided, err := c.Decide(t.Context(), window.NoWait); decided || err != nil || len(got) != 0 {
@@ -199,7 +198,7 @@ func TestUndecidedIsForgotten(t *testing.T) {
 	defer store.Close()
 	source := &tableResolver{answers: answersOf(directory(t)), held: map[string]bool{secrets.Digest("acme-key"): true}}
 	rs := testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.NewNop(), Subjects: source})
+	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: dropAll, Subjects: source})
 	for _, left := range []*Request{request("api_key=acme-key"), request("api_key=acme-key", "api_key=hobby-key")} {
 		var c Call
 		decider.Begin(&c, *left)

@@ -1,10 +1,8 @@
 package decide
 
 import (
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/identity"
@@ -270,11 +268,10 @@ func (c *Call) settleModes() {
 // warnOverride warns that a rule ignores an override in a record of a customer source. For the tiers
 // file, the configuration has warned already.
 func (c *Call) warnOverride(r *rules.Rule, who *identity.Subject, o *tier.Override) {
-	log := c.decider.opts.Log
-	if !c.gen.rules.Elsewhere() || log == nil {
+	if !c.gen.rules.Elsewhere() {
 		return
 	}
-	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not apply to a rule; correct it in the customer source"); entry != nil {
-		entry.Write(zap.Stringer("rule", r), zap.String("subject", who.ID()), zap.String("problem", c.gen.rules.OverrideNote(r, who.Tier, o)))
+	if write := c.decider.line("a subject's override does not apply to a rule; correct it in the customer source"); write != nil {
+		write(slog.Any("rule", r), slog.String("subject", who.ID()), slog.String("problem", c.gen.rules.OverrideNote(r, who.Tier, o)))
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -86,7 +85,7 @@ func (c count) Detail(values []byte, o Outcome)             { c.c[c.name+" "+str
 func newDecider(t *testing.T, rs *rules.Rules, s window.Store) (*Decider, counts) {
 	t.Helper()
 	c := counts{}
-	return NewDecider(rs, Options{Store: s, Meters: c, Log: zap.NewNop()}), c
+	return NewDecider(rs, Options{Store: s, Meters: c, Log: dropAll}), c
 }
 
 func TestWhoseLogAndWhichLimit(t *testing.T) {
@@ -238,7 +237,7 @@ func TestAPIKeysReachNothing(t *testing.T) {
 	store := &recordingStore{answer: func(window.Check) window.Decision { return window.Decision{RetryAfter: time.Second} }}
 	rs := testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)})
 	var callers callers
-	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core), Recorder: &callers})
+	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: logTo(core), Recorder: &callers})
 	for _, key := range []string{"acme-key", "made-up", "vip-key"} {
 		req := request("api_key="+key, "route=search api_key="+key, "path=/v1/"+key+"/x?k="+key)
 		req.ID = "Bearer " + key
@@ -427,7 +426,7 @@ func (*stuckStore) Take(ctx context.Context, wait bool, _ []window.Check, _ []wi
 
 func TestTheCallerGivesUp(t *testing.T) {
 	rs := testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: new(stuckStore), Meters: counts{}, Log: zap.NewNop()})
+	decider := NewDecider(rs, Options{Store: new(stuckStore), Meters: counts{}, Log: dropAll})
 	late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, err := decideErr(late, decider, request("api_key=acme-key")); !errors.Is(err, context.DeadlineExceeded) {
@@ -458,7 +457,6 @@ func TestStoreSeconds(t *testing.T) {
 		decider := NewDecider(rs, Options{
 			Store:    &recordingStore{answer: func(window.Check) window.Decision { return tt.answer }, err: tt.err},
 			Meters:   counts{},
-			Log:      zap.NewNop(),
 			Observer: Observer{Seconds: func(float64) { observed++ }},
 		})
 		if _, err := decideErr(t.Context(), decider, request("api_key=acme-key")); !errors.Is(err, tt.err) {
@@ -546,7 +544,7 @@ func TestNames(t *testing.T) {
 // without.
 func TestUnknownDomainIsLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	decider := NewDecider(testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)}), Options{Store: new(recordingStore), Meters: counts{}, Log: zap.New(core)})
+	decider := NewDecider(testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)}), Options{Store: new(recordingStore), Meters: counts{}, Log: logTo(core)})
 	req := request("remote_address=192.0.2.1")
 	long := strings.Repeat("x", 10_000)
 	for domain, want := range map[string]string{"egde": "egde", "": "", "a\nb\xff\u202e": `a\nb\xff\u202e`, long: long[:128]} {

@@ -2,10 +2,9 @@ package decide
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/identity"
@@ -70,9 +69,13 @@ type Options struct {
 	// it. Periods of calendars and the ends of grants and overrides follow it. Nil: the time of day.
 	Clock func() time.Duration
 	// Log gets warnings about requests, such as those that name no domain of the rules. Any client can
-	// cause them: wrap it to sample them. Nil disables them.
-	Log *zap.Logger
+	// cause them, so Log should drop lines that are frequent. Nil disables them.
+	Log Log
 }
+
+// A Log begins a line with a warning, and returns what writes the line with its fields. It returns nil
+// if it drops the line, so that a dropped line needs no fields. It is safe for concurrent use.
+type Log func(message string) (write func(fields ...slog.Attr))
 
 // An Observer observes the calls of a store, and the decisions. Each field may be nil.
 type Observer struct {
@@ -140,6 +143,21 @@ func (d *Decider) Trial(rs *rules.Rules, store window.Store) *Decider {
 // Swap makes rules the active generation. A [Call] that has begun keeps its own.
 func (d *Decider) Swap(rs *rules.Rules) {
 	d.active.Store(newGeneration(rs, &d.opts, d.counts, d.active.Load()))
+}
+
+// warn writes a warning that is cheap to make.
+func (d *Decider) warn(message string, fields ...slog.Attr) {
+	if write := d.line(message); write != nil {
+		write(fields...)
+	}
+}
+
+// line is Options.Log, which may be nil.
+func (d *Decider) line(message string) func(...slog.Attr) {
+	if d.opts.Log == nil {
+		return nil
+	}
+	return d.opts.Log(message)
 }
 
 func (d *Decider) failed(err error) {

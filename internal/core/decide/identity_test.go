@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -166,7 +165,7 @@ func TestSourcesOutside(t *testing.T) {
 				t.Fatal(err)
 			}
 			store, source := new(recordingStore), &tableResolver{answers: tt.answers}
-			decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: time.Second, DenyUnresolved: tt.deny})
+			decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: dropAll, Subjects: source, Wait: time.Second, DenyUnresolved: tt.deny})
 			tt.req.Caller = tt.caller
 			v := decide(t, decider, tt.req)
 			var got []string
@@ -203,7 +202,7 @@ func TestTheWaitIsThatOfTheRequest(t *testing.T) { synctest.Test(t, testWait) }
 func testWait(t *testing.T) {
 	source := &tableResolver{takes: 20 * time.Millisecond}
 	rs := testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: new(recordingStore), Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: 25 * time.Millisecond})
+	decider := NewDecider(rs, Options{Store: new(recordingStore), Meters: counts{}, Log: dropAll, Subjects: source, Wait: 25 * time.Millisecond})
 	decide(t, decider, request("api_key=a", "api_key=b", "api_key=c", "api_key=a"))
 	if len(source.waits) != 3 || source.waits[0] != 25*time.Millisecond || source.waits[1] != 5*time.Millisecond || source.waits[2] != 0 {
 		t.Errorf("waits = %v, want 25ms, what the first leaves of it, and 0s", source.waits)
@@ -215,7 +214,7 @@ func testWait(t *testing.T) {
 func TestPlainKeys(t *testing.T) {
 	source := new(tableResolver)
 	rs := testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: new(recordingStore), Meters: counts{}, Log: zap.NewNop(), Subjects: source})
+	decider := NewDecider(rs, Options{Store: new(recordingStore), Meters: counts{}, Log: dropAll, Subjects: source})
 	req := request("api_key=a", "api_key=b")
 	req.Plain = []identity.PlainKey{{Fingerprint: secrets.Fingerprint("b"), Key: "b"}}
 	var c Call
@@ -361,7 +360,7 @@ func TestOverridesOfASource(t *testing.T) {
 		store := memstore.New(memstore.Options{})
 		t.Cleanup(func() { store.Close() })
 		core, log := observer.New(zapcore.WarnLevel)
-		d := NewDecider(rs, Options{Store: store, Subjects: dir, Log: zap.New(core)})
+		d := NewDecider(rs, Options{Store: store, Subjects: dir, Log: logTo(core)})
 		v := decide(t, d, request("api_key=acme-key"))
 		if got := rules.FormatLimit(v.Limits[0].Limit.Limit); got != tt.limit {
 			t.Errorf("%+v: the limit is %s", tt, got)

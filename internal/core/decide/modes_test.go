@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -441,7 +440,7 @@ func TestWhoseDeadline(t *testing.T) {
 		{"the caller is gone", gone, new(stuckStore), context.Canceled},
 	} {
 		got := counts{}
-		d := NewDecider(rs, Options{Store: tt.store, Meters: got, Log: zap.NewNop()})
+		d := NewDecider(rs, Options{Store: tt.store, Meters: got, Log: dropAll})
 		v, err := decideErr(tt.ctx, d, request("r=x"))
 		want := counts{"edge/r error": 1}
 		if tt.want != nil {
@@ -462,7 +461,7 @@ func TestLeaseReachesTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := new(recordingStore)
-	d := NewDecider(rs, Options{Store: s, Meters: counts{}, Log: zap.NewNop()})
+	d := NewDecider(rs, Options{Store: s, Meters: counts{}, Log: dropAll})
 	decide(t, d, request("r=x"))
 	if got := s.checks[0].Lease; got != lease {
 		t.Errorf("got %+v, want %+v", got, lease)
@@ -493,11 +492,11 @@ func TestLearner(t *testing.T) {
 	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	defer local.Close()
 	p := &learningStore{Store: local}
-	d := NewDecider(rs, Options{Store: store, Local: p, Meters: counts{}, Log: zap.NewNop()})
+	d := NewDecider(rs, Options{Store: store, Local: p, Meters: counts{}, Log: dropAll})
 	for range 2 {
 		decide(t, d, request("allow=x", "local=x"))
 	}
-	d = NewDecider(rs, Options{Store: &recordingStore{err: errors.New("boom")}, Local: p, Meters: counts{}, Log: zap.NewNop()})
+	d = NewDecider(rs, Options{Store: &recordingStore{err: errors.New("boom")}, Local: p, Meters: counts{}, Log: dropAll})
 	decide(t, d, request("allow=x", "local=x"))
 	want := []string{"{x}:edge|local:x of 3 remains 2", "{x}:edge|local:x of 3 remains 1"}
 	if diff := cmp.Diff(want, p.told); diff != "" {

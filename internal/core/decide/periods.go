@@ -2,10 +2,8 @@ package decide
 
 import (
 	"errors"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -56,12 +54,8 @@ func (c *Call) setCalendar(s *LimitStatus, of *tier.Subject) {
 		}
 		err = bad
 	}
-	log := c.decider.opts.Log
-	if log == nil {
-		return
-	}
 	// A sampled message costs nothing if it is dropped.
-	if entry := log.Check(zapcore.WarnLevel, "a subject's label does not say on which day its periods start: they start as the rule says; correct the label in the customer source"); entry != nil {
-		entry.Write(zap.Stringer("rule", s.Rule), zap.String("label", l.StartsLabel), zap.String("subject", of.ID), zap.Error(err))
+	if write := c.decider.line("a subject's label does not say on which day its periods start: they start as the rule says; correct the label in the customer source"); write != nil {
+		write(slog.Any("rule", s.Rule), slog.String("label", l.StartsLabel), slog.String("subject", of.ID), slog.Any("error", err))
 	}
 }

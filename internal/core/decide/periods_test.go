@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -39,7 +38,7 @@ func newMonthly(tb testing.TB, hits uint64, labels map[string]string) *monthly {
 	tb.Cleanup(func() { store.Close() })
 	core, log := observer.New(zapcore.WarnLevel)
 	m.log = log
-	m.decider = NewDecider(rs, Options{Store: store, Log: zap.New(core), Clock: store.Now})
+	m.decider = NewDecider(rs, Options{Store: store, Log: logTo(core), Clock: store.Now})
 	return m
 }
 

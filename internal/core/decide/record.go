@@ -1,7 +1,7 @@
 package decide
 
 import (
-	"go.uber.org/zap"
+	"log/slog"
 
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -22,10 +22,8 @@ func (c *Call) countUnlimited() {
 		if hits := c.decider.opts.Hits; hits != nil {
 			hits.UnknownDomain(c.req.Domain, len(c.req.Descriptors))
 		}
-		if log := c.decider.opts.Log; log != nil {
-			if entry := log.Check(zap.WarnLevel, "a request names a domain without rules and is allowed; correct domain in Envoy, or in the rules"); entry != nil {
-				entry.Write(DomainField(c.req.Domain))
-			}
+		if write := c.decider.line("a request names a domain without rules and is allowed; correct domain in Envoy, or in the rules"); write != nil {
+			write(domainField(c.req.Domain))
 		}
 		return
 	}
@@ -95,10 +93,8 @@ func (c *Call) countLimits() {
 // countCut counts and logs a usage update that was recorded only in part.
 func (c *Call) countCut(rule *rules.Rule) {
 	c.decider.opts.Meters.CutUpdate()
-	if log := c.decider.opts.Log; log != nil {
-		log.Warn("a usage update was recorded in part, because a log counts at most twice its limit; check the cost that Envoy sends",
-			zap.Stringer("rule", rule), zap.String("name", rule.Name))
-	}
+	c.decider.warn("a usage update was recorded in part, because a log counts at most twice its limit; check the cost that Envoy sends",
+		slog.Any("rule", rule), slog.String("name", rule.Name))
 }
 
 // countDenial counts which limit of the rule has denied. The configuration bounds the windows of a
@@ -117,14 +113,15 @@ func (c *Call) countDenial(s *LimitStatus) {
 // maxDomainShown bounds what a log line repeats of a domain, in bytes.
 const maxDomainShown = 128
 
-// DomainField returns the field of a log line with the beginning of a request's domain, escaped for
-// terminals. It shares no memory with the request.
-func DomainField(domain string) zap.Field {
+// ShownDomain returns the beginning of a request's domain for a log line, escaped for terminals. It
+// shares no memory with the request.
+func ShownDomain(domain string) string {
 	shown, _ := safetext.Bytes(domain, maxDomainShown)
-	return zap.String("domain", shown)
+	return shown
 }
 
-// outcomeOf returns what happened to a limit. allowed is that of the request.
+func domainField(domain string) slog.Attr { return slog.String("domain", ShownDomain(domain)) }
+
 // outcomeOf returns what happened to a limit. allowed reports whether the request passes.
 func outcomeOf(s *LimitStatus, allowed bool) Outcome {
 	switch {

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -84,7 +83,7 @@ func newFlight(t *testing.T, change func(*Options)) *flight {
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
 	core, logged := observer.New(zapcore.WarnLevel)
-	o := Options{Store: store, Meters: &f.counts, Log: zap.New(core)}
+	o := Options{Store: store, Meters: &f.counts, Log: logTo(core)}
 	if change != nil {
 		change(&o)
 	}

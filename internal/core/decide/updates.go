@@ -2,8 +2,7 @@ package decide
 
 import (
 	"context"
-
-	"go.uber.org/zap"
+	"log/slog"
 
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -27,8 +26,7 @@ const (
 // noteAsked logs once for each rule that quota checks and costs come to it, because its costs may be
 // usage updates, which are lost if they are denied. It changes no decision.
 func (c *Call) noteAsked(rule *rules.Rule, desc *Descriptor) {
-	log := c.decider.opts.Log
-	if !rule.ChargeUnsaid() || log == nil || desc.Refund || c.req.Ending != "" {
+	if !rule.ChargeUnsaid() || c.decider.opts.Log == nil || desc.Refund || c.req.Ending != "" {
 		return
 	}
 	asked := &c.gen.asked[rule.Number()]
@@ -38,8 +36,8 @@ func (c *Call) noteAsked(rule *rules.Rule, desc *Descriptor) {
 	case desc.Cost > 0 && before == askedChecks:
 		// A line that the logger drops is left for the next request.
 		const advice = "the rule gets quota checks (a cost of 0) and costs, but does not say how it charges: a cost that is denied is not recorded; write charge: always in the rule if its costs are usage updates, otherwise charge: allowed"
-		if entry := log.Check(zap.WarnLevel, advice); entry != nil && asked.CompareAndSwap(askedChecks, askedBoth) {
-			entry.Write(zap.Stringer("rule", rule), zap.String("name", rule.Name))
+		if write := c.decider.line(advice); write != nil && asked.CompareAndSwap(askedChecks, askedBoth) {
+			write(slog.Any("rule", rule), slog.String("name", rule.Name))
 		}
 	}
 }
@@ -67,9 +65,7 @@ func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, 
 	decisions := make([]window.Decision, len(c.batch.part))
 	decided, err := store.Take(ctx, wait, c.batch.part, decisions)
 	if err != nil {
-		if log := c.decider.opts.Log; log != nil {
-			log.Warn("a usage update was not recorded: the store failed, and the limit has more room than it should; repair the store", zap.Error(err))
-		}
+		c.decider.warn("a usage update was not recorded: the store failed, and the limit has more room than it should; repair the store", slog.Any("error", err))
 		return true
 	}
 	if !decided {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -220,7 +219,7 @@ func TestAdviceAboutCharge(t *testing.T) {
 	}
 	store := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	t.Cleanup(func() { store.Close() })
-	d := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core)})
+	d := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: logTo(core)})
 	end, refund := spend("a=x", 3), spend("a=x", 3)
 	end.Ending, refund.Descriptors[0].Refund = "via_upstream", true
 	asks := []*Request{spend("a=x", 1), spend("a=x", 0), end, refund}
@@ -274,7 +273,7 @@ func TestReportsWithoutStore(t *testing.T) {
 	}
 	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	t.Cleanup(func() { local.Close() })
-	d := NewDecider(rs, Options{Store: &recordingStore{err: errors.New("no store")}, Local: local, Meters: counts{}, Log: zap.NewNop()})
+	d := NewDecider(rs, Options{Store: &recordingStore{err: errors.New("no store")}, Local: local, Meters: counts{}, Log: dropAll})
 	for i, ask := range []struct {
 		req  *Request
 		want string

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/reuse/reusetest"
@@ -32,7 +30,7 @@ func TestForget(t *testing.T) {
 	subject := &tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{Overrides: map[string]tier.Override{
 		"both": {Limits: []window.Limit{{Hits: 9, Window: time.Minute}}},
 	}}}
-	d := NewDecider(rs, Options{Store: &recordingStore{}, Local: &recordingStore{}, Meters: counts{}, Log: zap.NewNop()})
+	d := NewDecider(rs, Options{Store: &recordingStore{}, Local: &recordingStore{}, Meters: counts{}, Log: dropAll})
 	c := new(Call)
 	for range 2 {
 		req := Request{Domain: "edge", Caller: &identity.Caller{Fingerprint: "fingerprint", Answer: tier.Answer{Subject: subject}}, Descriptors: []Descriptor{

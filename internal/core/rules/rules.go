@@ -10,9 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/text/httpfield"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -233,7 +232,7 @@ func (r *Rule) derive(rs *Rules) error {
 	}
 	r.is.label = labelOf(secrets, r.Domain, r.Path)
 	r.is.id = descriptors.NewRuleID(r.Domain, r.Path)
-	if len(r.is.given) > maxShownName || !httpguts.ValidHeaderFieldValue(r.is.given) || !utf8.ValidString(r.is.given) {
+	if len(r.is.given) > maxShownName || !httpfield.ValidValue(r.is.given) || !utf8.ValidString(r.is.given) {
 		r.is.shown = plainName(r.is.given)
 	}
 	if r.Name = plainName(r.Name); r.Name == "" {

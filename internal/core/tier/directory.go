@@ -16,7 +16,7 @@ import (
 type Directory struct {
 	tiers       []string
 	defaultTier string
-	byDigest    map[sum]*Subject
+	byDigest    map[Sum]*Subject
 	byID        map[string]*Subject
 }
 
@@ -26,7 +26,7 @@ func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
 	d := &Directory{
 		tiers:       tiers,
 		defaultTier: defaultTier,
-		byDigest:    make(map[sum]*Subject),
+		byDigest:    make(map[Sum]*Subject),
 		byID:        make(map[string]*Subject),
 	}
 	if !d.HasTier(defaultTier) {
@@ -56,10 +56,10 @@ func (d *Directory) Add(s Subject, digests ...string) error {
 	if d.byID[s.ID] != nil {
 		return fmt.Errorf("subject %q: a second subject with this id", s.ID)
 	}
-	sums := make([]sum, len(digests))
+	sums := make([]Sum, len(digests))
 	for i, digest := range digests {
 		var ok bool
-		if sums[i], ok = sumOf(Key{Digest: digest}); !ok {
+		if sums[i], ok = SumOf(Key{Digest: digest}); !ok {
 			return fmt.Errorf("subject %q: a digest is %d hex digits", s.ID, DigestLen)
 		}
 		if other := d.byDigest[sums[i]]; other != nil {
@@ -76,7 +76,7 @@ func (d *Directory) Add(s Subject, digests ...string) error {
 // ByDigest returns the subject of the API key with this digest, or nil. The subject may
 // be disabled.
 func (d *Directory) ByDigest(digest string) *Subject {
-	key, ok := sumOf(Key{Digest: digest})
+	key, ok := SumOf(Key{Digest: digest})
 	if !ok {
 		return nil
 	}

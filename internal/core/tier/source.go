@@ -36,7 +36,7 @@ const NoWait time.Duration = -1
 // never asks a source about an unknown key.
 const OnlyKnown time.Duration = -2
 
-// A Resolver finds the subject of a key: a [Directory] or a [Cache]. It is safe for
+// A Resolver finds the subject of a key: a [Directory], or a cache in front of a [Source]. It is safe for
 // concurrent use.
 type Resolver interface {
 	// Resolve returns the subject of a key. It may ask a source and wait for the
@@ -104,3 +104,16 @@ type Change struct {
 // ErrBadRecord is wrapped by errors about a malformed record, rather than about the
 // source. The text names the location and what is wrong there.
 var ErrBadRecord = errors.New("bad record")
+
+// An Inspection is what a cache holds for a key.
+type Inspection struct {
+	// Cached: there is a record that is an answer, at least while the source does not
+	// answer. Otherwise all fields are zero.
+	Cached bool
+	// Subject is nil if the key is unknown.
+	Subject *Subject
+	// Age is the time since the question that returned the record.
+	Age time.Duration
+	// Fresh: the next request gets the record without a question.
+	Fresh bool
+}

@@ -4,10 +4,9 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/text/httpfield"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -255,7 +254,7 @@ func (f *fields) end(name string, text []byte) {
 func (f *fields) appendTo(dst []Header, text string) []Header {
 	begin := 0
 	for i, end := range f.ends[:f.n] {
-		if value := text[begin:end]; httpguts.ValidHeaderFieldValue(value) {
+		if value := text[begin:end]; httpfield.ValidValue(value) {
 			dst = append(dst, Header{f.name[i], value})
 		}
 		begin = end

@@ -277,7 +277,7 @@ func (s *Service) findLimits(c *call) step {
 		return finish
 	case err != nil:
 		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error; correct context_extensions in Envoy",
-			decide.DomainField(domain), zap.Error(err))
+			zap.String("domain", decide.ShownDomain(domain)), zap.Error(err))
 		c.result = Misconfigured
 		return finish
 	}
@@ -311,7 +311,7 @@ func (s *Service) limit(c *call, err error) {
 		c.result = Undecided
 		if noEnd := new(inflight.NoEndError); errors.As(err, &noEnd) {
 			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
-				decide.DomainField(c.request.Domain), zap.Error(err))
+				zap.String("domain", decide.ShownDomain(c.request.Domain)), zap.Error(err))
 			c.result = Misconfigured
 		}
 		return

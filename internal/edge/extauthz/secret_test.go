@@ -3,6 +3,7 @@ package extauthz
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -66,9 +67,12 @@ func noKey(t *testing.T, key, path string, context map[string]string, fields []s
 	t.Helper()
 	var logged bytes.Buffer
 	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&logged), zapcore.DebugLevel))
+	warnings := func(message string) func(...slog.Attr) {
+		return func(fields ...slog.Attr) { log.Sugar().Warn(message, fields) }
+	}
 	s := newService(t, nil, func(o *Options) {
 		o.RemoveCredential, o.Log = true, log
-		o.Decider = decide.NewDecider(o.Decider.Rules(), decide.Options{Store: failingStore, Log: log})
+		o.Decider = decide.NewDecider(o.Decider.Rules(), decide.Options{Store: failingStore, Log: warnings})
 	})
 	for form, in := range map[string]*authv3.CheckRequest{"joined": ask(path, context, fields...), "raw": askRaw(path, context, fields...)} {
 		if out := s.check(t, in); strings.Contains(out.String(), key) {

@@ -12,7 +12,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -131,7 +130,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 	}
 	render := answer.NewRenderer(rules.StyleRateLimit)
 	o := defaults()
-	o.Decider = decide.NewDecider(rs, decide.Options{Store: store, Log: zap.NewNop()})
+	o.Decider = decide.NewDecider(rs, decide.Options{Store: store})
 	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters
 	if change != nil {
 		change(&o)
@@ -347,7 +346,7 @@ func TestStoreThatCannotDecide(t *testing.T) {
 // TestNoTiers proves that every key is unknown if the rules have no subjects.
 func TestNoTiers(t *testing.T) {
 	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
-	decider := decide.NewDecider(rs, decide.Options{Store: failingStore, Log: zap.NewNop()})
+	decider := decide.NewDecider(rs, decide.Options{Store: failingStore})
 	s := newService(t, nil, func(o *Options) { o.Decider = decider })
 	s.check(t, ask("/", nil, "x-api-key: acme-key"))
 	out := s.check(t, ask("/", map[string]string{"anonymous": "true"}))

@@ -4,11 +4,10 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/edge/answer"
+	"github.com/slidegate/slidegate/internal/text/httpfield"
 )
 
 // upstream are the changes to a request before it goes to the upstream.
@@ -65,7 +64,7 @@ func validText(text string) bool {
 			return false
 		}
 	}
-	return text != "" && strings.Trim(text, " ") == text && httpguts.ValidHeaderFieldValue(text)
+	return text != "" && strings.Trim(text, " ") == text && httpfield.ValidValue(text)
 }
 
 // removeCredentials removes every credential of the request, not only the one that

@@ -18,7 +18,6 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -118,7 +117,7 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		render = render.Quiet()
 	}
 	service.Service = NewService(Options{
-		Decider: decide.NewDecider(rs, decide.Options{Store: s.store, Local: local, Log: zap.NewNop()}),
+		Decider: decide.NewDecider(rs, decide.Options{Store: s.store, Local: local}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo, Reference: s.reference,
 	})
 	return service, meters

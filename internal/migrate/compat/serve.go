@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/text/httpfield"
 )
 
 // always gives the settings of a drop-in that no variable says.
@@ -152,7 +151,7 @@ func (r *reader) headers() {
 	for _, n := range names {
 		name := r.text(n.name)
 		switch lower := strings.ToLower(name); {
-		case !httpguts.ValidHeaderFieldName(name) || len(name) > 100:
+		case !httpfield.ValidName(name) || len(name) > 100:
 			r.refuse(n.name, "%s is not the name of a header: write up to 100 letters, digits and -", strict.Quote(name))
 		case slices.Contains(notForUs, lower):
 			r.refuse(n.name, "the header %s has another meaning: write another name", lower)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -40,7 +38,7 @@ func newService(t *testing.T, set diff.Set) *service {
 // ask decides a request of an API key by rules, and reports whether it passes.
 func (s *service) ask(rs *rules.Rules, key string) bool {
 	s.t.Helper()
-	d := decide.NewDecider(rs, decide.Options{Store: s.store, Log: zap.NewNop(), Clock: func() time.Duration { return s.clock }})
+	d := decide.NewDecider(rs, decide.Options{Store: s.store, Clock: func() time.Duration { return s.clock }})
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	var c decide.Call
 	d.Begin(&c, decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: descriptors.Descriptor{{Key: "api_key", Value: secrets.Value("api_key", key)}}, Cost: 1}}})

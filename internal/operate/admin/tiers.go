@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
-// Tiers answers lookups of keys: a [tier.Cache]. It is safe for concurrent use.
+// Tiers answers lookups of keys: a cache.Cache of core/tier. It is safe for concurrent use.
 type Tiers interface {
 	// Look returns the cached record of a key.
 	Look(tier.Key) tier.Inspection

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -126,7 +124,7 @@ func TestLogsWithoutTiers(t *testing.T) {
 		}
 	}
 	a.rules = rs
-	a.decider = decide.NewDecider(rs, decide.Options{Store: a.store, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(rs, decide.Options{Store: a.store})
 	for _, request := range []string{"path=/x", "api_key=" + strangersKey, "x-my-token=" + strangersKey} {
 		a.ask(1, request)
 	}

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -71,7 +69,7 @@ func TestLimitsOfOneWindow(t *testing.T) {
 	if err := a.rules.Add(rule); err != nil {
 		t.Fatal(err)
 	}
-	a.decider = decide.NewDecider(a.rules, decide.Options{Store: a.store, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(a.rules, decide.Options{Store: a.store})
 	values := []string{"a", "b"}
 	for _, v := range values {
 		a.ask(3, "mixed="+v+",api_key="+plantedKey)

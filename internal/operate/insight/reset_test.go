@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -62,7 +60,7 @@ func TestResetNamesEveryPolicy(t *testing.T) {
 	if err := a.rules.Add(rules.Rule{Domain: "edge", Name: "policies", Path: pathOf("policies"), Terms: rules.Terms{Limits: limits}}); err != nil {
 		t.Fatal(err)
 	}
-	a.decider = decide.NewDecider(a.rules, decide.Options{Store: a.store, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(a.rules, decide.Options{Store: a.store})
 	*a.clock = time.Duration(time.Now().UnixNano()) // the calendar of a request has the machine's clock
 	if !a.ask(3, "policies=x") {
 		t.Fatal("the first request is denied")

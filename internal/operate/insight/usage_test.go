@@ -102,7 +102,7 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 	*a.clock = 1000 * time.Hour
 	a.store = memstore.New(memstore.Options{Clock: func() time.Duration { return *a.clock }, SweepInterval: -1})
 	t.Cleanup(func() { a.store.Close() })
-	a.decider = decide.NewDecider(rs, decide.Options{Store: a.store, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(rs, decide.Options{Store: a.store})
 	o := Options{
 		Instance: "one", Rules: func() *rules.Rules { return a.rules }, Inspector: a.store, Store: "memory",
 		Audit:   zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(a.log), zap.DebugLevel)),
@@ -442,7 +442,7 @@ func TestSharesInAnOutage(t *testing.T) {
 		o.Inspector, o.Local, o.FallbackQuotas, o.Store = broken, shares, shares, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey) // per-key has 5 in a minute and 20 in an hour
-	a.decider = decide.NewDecider(a.rules, decide.Options{Store: shares, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(a.rules, decide.Options{Store: shares})
 	a.ask(1, "api_key="+plantedKey)
 	for range 2 { // the first answer has charged nothing
 		u := a.pages(Query{Subject: "acme", Rule: "per-key"})
@@ -475,7 +475,7 @@ func TestStoreUnavailable(t *testing.T) {
 		o.Inspector, o.Local, o.Store = broken, local, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey)
-	a.decider = decide.NewDecider(a.rules, decide.Options{Store: local, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(a.rules, decide.Options{Store: local})
 	a.ask(2, "api_key="+plantedKey)
 	a.ask(2, "api_key="+plantedKey+",route=x")
 	u := a.pages(Query{Subject: "acme"})

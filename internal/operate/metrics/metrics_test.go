@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/cache"
 	"github.com/slidegate/slidegate/internal/migrate/compare"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -34,7 +35,7 @@ func all(t *testing.T) *prometheus.Registry {
 		return redisstore.Stats{Failures: map[failure.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
 	})
 	Local(registry, func() uint64 { return 0 })
-	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{} }, func() uint64 { return 0 })
+	Tiers(registry, func() cache.Stats { return cache.Stats{} }, func() uint64 { return 0 })
 	NewTransport(registry)
 	XDS(registry, func() bool { return true })
 	comparisons := m.Comparisons(registry)
@@ -467,12 +468,12 @@ slidegate_local_denials_total 7
 
 func TestTiers(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	stats := tier.CacheStats{
+	stats := cache.Stats{
 		Hits: 1, NegativeHits: 2, Asked: 3, Stale: 4, Unavailable: 5,
 		Found: 6, Unknown: 7, BadRecords: 8, Timeouts: 9, Errors: 10, Limited: 11, Refused: 12,
 		Pushes: 13, Open: true, Watching: true,
 	}
-	Tiers(registry, func() tier.CacheStats { return stats }, func() uint64 { return 19 })(0.02)
+	Tiers(registry, func() cache.Stats { return stats }, func() uint64 { return 19 })(0.02)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -3,13 +3,13 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/cache"
 )
 
 // Tiers registers the metrics of a cache of tiers. previous returns the number of API keys
 // that were found only under the previous secret. Both functions are called at each scrape.
 // sourceSeconds observes the time that the source took for a question.
-func Tiers(registry prometheus.Registerer, stats func() tier.CacheStats, previous func() uint64) (sourceSeconds func(float64)) {
+func Tiers(registry prometheus.Registerer, stats func() cache.Stats, previous func() uint64) (sourceSeconds func(float64)) {
 	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "slidegate_tiers_source_seconds",
 		Help:    "Time of one look-up in the customer source.",

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
+	"github.com/slidegate/slidegate/internal/text/httpfield"
 )
 
 // The protocols of OTLP that are supported.
@@ -129,7 +129,7 @@ func (e *environment) checkHeaders(name string) {
 		key = strings.TrimSpace(key)
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		switch {
-		case !ok || err != nil || !httpguts.ValidHeaderFieldName(key):
+		case !ok || err != nil || !httpfield.ValidName(key):
 			e.refuse(name, "entry %d is not name=value with a valid header name and a percent-encoded value", i+1)
 		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
 			e.refuse(name, "entry %d has a value with a character that is not visible ASCII, which no header can have", i+1)

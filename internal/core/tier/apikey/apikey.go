@@ -7,8 +7,7 @@ import (
 	"encoding/base64"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
-
+	"github.com/slidegate/slidegate/internal/text/httpfield"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -97,7 +96,7 @@ func Key(value string, basicHasKey bool) string {
 		return rest
 	case strings.EqualFold(scheme, SchemeBasic):
 		return basicPair(rest, basicHasKey)
-	case !httpguts.ValidHeaderFieldName(scheme): // a scheme is a token too
+	case !httpfield.ValidName(scheme): // a scheme is a token too
 		return descriptors.Trim(value)
 	}
 	return strings.ToLower(scheme) + " " + rest

@@ -16,10 +16,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/text"
+	"github.com/slidegate/slidegate/internal/text/httpfield"
 )
 
 // Connections is the maximum number of connections. If all are busy, a question waits.
@@ -263,7 +262,7 @@ func (s *Source) request(ctx context.Context, k tier.Key) (*http.Request, error)
 	}
 	if s.opts.Token != nil {
 		token := s.opts.Token()
-		if !httpguts.ValidHeaderFieldValue(token) {
+		if !httpfield.ValidValue(token) {
 			return nil, errors.New("the token has a character that is invalid in a header, perhaps the end of a line")
 		}
 		if token != "" {

@@ -1,9 +1,9 @@
-package tier
+package cache
 
 import "sync/atomic"
 
-// CacheStats are the counts of a [Cache] since it was made, and its present state.
-type CacheStats struct {
+// Stats are the counts of a [Cache] since it was made, and its present state.
+type Stats struct {
 	// Answers to requests. Each request is counted once.
 	Hits         uint64 // a subject, without a question
 	NegativeHits uint64 // an unknown key, without a question
@@ -28,9 +28,9 @@ type counters struct {
 }
 
 // Stats returns the counts. They are not all of one moment.
-func (c *Cache) Stats() CacheStats {
+func (c *Cache) Stats() Stats {
 	n := &c.count
-	return CacheStats{
+	return Stats{
 		Hits:         n.hits.Load(),
 		NegativeHits: n.negativeHits.Load(),
 		Asked:        n.asked.Load(),

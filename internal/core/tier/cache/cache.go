@@ -1,4 +1,4 @@
-package tier
+package cache
 
 import (
 	"cmp"
@@ -14,11 +14,13 @@ import (
 	"github.com/maypok86/otter/v2"
 	"github.com/sony/gobreaker/v2"
 	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
-// CacheOptions are the options of a [Cache]. All are required unless their comment has a default.
-type CacheOptions struct {
-	Source Source
+// Options are the options of a [Cache]. All are required unless their comment has a default.
+type Options struct {
+	Source tier.Source
 	// Timeout bounds one question to the source.
 	Timeout time.Duration
 	// Subjects is how many records of known keys the cache holds at most, and Unknown
@@ -31,7 +33,7 @@ type CacheOptions struct {
 	// not answer. Zero: not at all.
 	Stale time.Duration
 	// Breaker says when the cache stops asking a source that fails.
-	Breaker BreakerOptions
+	Breaker Breaker
 	// Questions is how many questions are under way at most. A quarter of them is
 	// reserved for keys with an earlier answer, and a quarter for all others. Zero: 4.
 	Questions int
@@ -39,7 +41,7 @@ type CacheOptions struct {
 	// cache does not ask it.
 	PlainKeys bool
 	// Names says which tiers and rules there are.
-	Names KnownNames
+	Names Names
 	// Panicked is called after a panic of the source. It may be nil.
 	Panicked func()
 	// SourceSeconds observes how long each question took. It may be nil.
@@ -49,15 +51,15 @@ type CacheOptions struct {
 	Log, SampledLog *zap.Logger
 }
 
-// BreakerOptions say when a cache stops asking: after so many Failures in a row it asks the source
+// Breaker say when a cache stops asking: after so many Failures in a row it asks the source
 // nothing for Retry. Then it tries one question.
-type BreakerOptions struct {
+type Breaker struct {
 	Failures int
 	Retry    time.Duration
 }
 
-// KnownNames says which names in records there are. A nil function knows all names.
-type KnownNames struct {
+// Names says which names in records there are. A nil function knows all names.
+type Names struct {
 	// Tier reports whether the rules have a tier. A record with an unknown tier is logged, and is
 	// valid.
 	Tier func(tier string) bool
@@ -66,7 +68,7 @@ type KnownNames struct {
 }
 
 const (
-	// defaultQuestions is CacheOptions.Questions where that is zero.
+	// defaultQuestions is Options.Questions where that is zero.
 	defaultQuestions = 4
 	// maxWaiting is how many look-ups of each class wait at most. Each takes about
 	// 400 bytes.
@@ -74,17 +76,17 @@ const (
 )
 
 // Cache is a [Resolver] in front of a [Source]. It is safe for concurrent use; make
-// one with [NewCache]. The package comment says how long requests wait and what they
+// one with [New]. The package comment says how long requests wait and what they
 // get.
 type Cache struct {
-	opts    CacheOptions
+	opts    Options
 	start   time.Time
 	records records
 	changes changeNumbers
 
 	mu      sync.Mutex // not locked during a question or while a log line is written
 	closed  bool
-	flights map[sum]*flight
+	flights map[tier.Sum]*flight
 	queue   queue
 	batch   int // the most keys of one question
 
@@ -99,7 +101,7 @@ type Cache struct {
 // records are what a cache holds. There are two caches, so that a flood of unknown keys evicts
 // unknown keys only.
 type records struct {
-	known, unknown *otter.Cache[sum, *cacheRecord]
+	known, unknown *otter.Cache[tier.Sum, *cacheRecord]
 }
 
 // health says whether the source is asked.
@@ -120,10 +122,10 @@ type changeNumbers struct {
 	seed       maphash.Seed
 }
 
-var _ Resolver = (*Cache)(nil)
+var _ tier.Resolver = (*Cache)(nil)
 
-// NewCache returns an empty cache. [Cache.Close] closes the source too.
-func NewCache(o CacheOptions) (*Cache, error) {
+// New returns an empty cache. [Cache.Close] closes the source too.
+func New(o Options) (*Cache, error) {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
@@ -133,14 +135,14 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	c := &Cache{
 		opts:    o,
 		start:   time.Now(),
-		flights: make(map[sum]*flight),
+		flights: make(map[tier.Sum]*flight),
 		batch:   1,
 	}
 	c.changes.seed = maphash.MakeSeed()
 	c.queue.slots = cmp.Or(o.Questions, defaultQuestions)
 	known, unknown := min(o.Subjects, maxWaiting), min(o.Unknown, maxWaiting)
 	c.queue.most = [begun]int{ahead: known, first: unknown, again: unknown, expired: known}
-	if b, ok := o.Source.(Batcher); ok {
+	if b, ok := o.Source.(tier.Batcher); ok {
 		c.batch = max(1, b.Batch())
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -154,15 +156,15 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	c.health.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       o.Breaker.Retry,
 		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= uint32(o.Breaker.Failures) },
-		IsSuccessful:  func(err error) bool { return err == nil || errors.Is(err, ErrBadRecord) },
+		IsSuccessful:  func(err error) bool { return err == nil || errors.Is(err, tier.ErrBadRecord) },
 		IsExcluded:    func(error) bool { return c.ctx.Err() != nil },
 		OnStateChange: c.switched,
 	})
 	return c, nil
 }
 
-func newRecords(most int) (*otter.Cache[sum, *cacheRecord], error) {
-	return otter.New(&otter.Options[sum, *cacheRecord]{
+func newRecords(most int) (*otter.Cache[tier.Sum, *cacheRecord], error) {
+	return otter.New(&otter.Options[tier.Sum, *cacheRecord]{
 		MaximumSize: most,
 		// Its maintenance is short. In a goroutine it could run after Close.
 		Executor: func(f func()) { f() },
@@ -173,18 +175,18 @@ func (c *Cache) now() time.Duration { return time.Since(c.start) }
 
 // Resolve implements [Resolver]. If the cache holds a record that still counts, Resolve
 // neither waits nor allocates.
-func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) (a Answer, ok bool) {
-	s, ok := sumOf(k)
+func (c *Cache) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+	s, ok := tier.SumOf(k)
 	if !ok {
 		c.count.negativeHits.Add(1)
-		return Answer{}, true // no source can know it
+		return tier.Answer{}, true // no source can know it
 	}
 	now, h := c.now(), c.get(&s)
 	a, ok = c.fromMemory(k, &s, h, now)
 	switch {
 	case ok:
 		return a, true
-	case wait == OnlyKnown && h != nil && h.known():
+	case wait == tier.OnlyKnown && h != nil && h.known():
 		wait = 0
 	case wait < 0:
 		return a, false
@@ -202,13 +204,13 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) (a Answe
 
 // fromMemory answers by the record h, which may be nil. It reports false if the source
 // must be asked first.
-func (c *Cache) fromMemory(k Key, s *sum, h *cacheRecord, now time.Duration) (a Answer, ok bool) {
+func (c *Cache) fromMemory(k tier.Key, s *tier.Sum, h *cacheRecord, now time.Duration) (a tier.Answer, ok bool) {
 	switch {
 	case h == nil:
 	case c.fresh(h, s, now):
 		if !h.known() {
 			c.count.negativeHits.Add(1)
-			return Answer{}, true
+			return tier.Answer{}, true
 		}
 		if now >= h.ahead() {
 			c.refresh(k, s, h, now)
@@ -221,15 +223,15 @@ func (c *Cache) fromMemory(k Key, s *sum, h *cacheRecord, now time.Duration) (a 
 	if c.lacksKey(k) {
 		return c.withoutSource(h), true
 	}
-	return Answer{}, false
+	return tier.Answer{}, false
 }
 
 // lacksKey reports whether the source cannot be asked, because it needs the API key
 // itself and k has only the digest.
-func (c *Cache) lacksKey(k Key) bool { return c.opts.PlainKeys && k.Digest != "" && k.Plain == "" }
+func (c *Cache) lacksKey(k tier.Key) bool { return c.opts.PlainKeys && k.Digest != "" && k.Plain == "" }
 
 // withoutSource answers while the source does not, by the record h, which may be nil.
-func (c *Cache) withoutSource(h *cacheRecord) Answer {
+func (c *Cache) withoutSource(h *cacheRecord) tier.Answer {
 	if h != nil {
 		if now := c.now(); now < h.until+c.opts.Stale {
 			c.count.stale.Add(1)
@@ -239,11 +241,11 @@ func (c *Cache) withoutSource(h *cacheRecord) Answer {
 		}
 	}
 	c.count.unavailable.Add(1)
-	return Answer{Unavailable: true}
+	return tier.Answer{Unavailable: true}
 }
 
 // refresh asks the source for a record that is still valid, unless mu is busy.
-func (c *Cache) refresh(k Key, s *sum, h *cacheRecord, now time.Duration) {
+func (c *Cache) refresh(k tier.Key, s *tier.Sum, h *cacheRecord, now time.Duration) {
 	if c.lacksKey(k) || c.paused(h, s, now) || !c.mu.TryLock() {
 		return
 	}
@@ -253,8 +255,8 @@ func (c *Cache) refresh(k Key, s *sum, h *cacheRecord, now time.Duration) {
 
 // Known iterates over the subjects whose records the cache holds, in no order. A subject with several
 // keys comes several times.
-func (c *Cache) Known() iter.Seq[*Subject] {
-	return func(yield func(*Subject) bool) {
+func (c *Cache) Known() iter.Seq[*tier.Subject] {
+	return func(yield func(*tier.Subject) bool) {
 		for h := range c.records.known.Values() {
 			if !yield(&h.subject) {
 				return
@@ -263,42 +265,29 @@ func (c *Cache) Known() iter.Seq[*Subject] {
 	}
 }
 
-// An Inspection is what a cache holds for a key.
-type Inspection struct {
-	// Cached: there is a record that is an answer, at least while the source does not
-	// answer. Otherwise all fields are zero.
-	Cached bool
-	// Subject is nil if the key is unknown.
-	Subject *Subject
-	// Age is the time since the question that returned the record.
-	Age time.Duration
-	// Fresh: the next request gets the record without a question.
-	Fresh bool
-}
-
 // Look returns what the cache holds for a key. It asks no source and counts nothing.
-func (c *Cache) Look(k Key) Inspection {
-	s, ok := sumOf(k)
+func (c *Cache) Look(k tier.Key) tier.Inspection {
+	s, ok := tier.SumOf(k)
 	if !ok {
-		return Inspection{}
+		return tier.Inspection{}
 	}
 	return c.inspect(c.peek(&s), &s)
 }
 
-func (c *Cache) inspect(h *cacheRecord, s *sum) Inspection {
+func (c *Cache) inspect(h *cacheRecord, s *tier.Sum) tier.Inspection {
 	now := c.now()
 	if h == nil || now >= h.until+c.opts.Stale {
-		return Inspection{}
+		return tier.Inspection{}
 	}
-	return Inspection{Cached: true, Subject: h.answer().Subject, Age: now - h.asked, Fresh: c.fresh(h, s, now)}
+	return tier.Inspection{Cached: true, Subject: h.answer().Subject, Age: now - h.asked, Fresh: c.fresh(h, s, now)}
 }
 
 // Lookup asks the source for a key even if the cache holds a record. It waits until the
 // source answers or fails, or ctx ends. With an error it returns what Look returns.
-func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
-	s, ok := sumOf(k)
+func (c *Cache) Lookup(ctx context.Context, k tier.Key) (tier.Inspection, error) {
+	s, ok := tier.SumOf(k)
 	if !ok {
-		return Inspection{}, errors.New("the key is neither a digest of 64 hexadecimal digits nor the id of a subject")
+		return tier.Inspection{}, errors.New("the key is neither a digest of 64 hexadecimal digits nor the id of a subject")
 	}
 	if c.lacksKey(k) {
 		return c.Look(k), errors.New("the source is asked by API keys themselves, and here is only a digest; ask for the subject by its id")
@@ -316,7 +305,7 @@ func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 		return c.Look(k), f.err
 	}
 	h := f.record // an answer, even if the source allows to keep no record
-	return Inspection{Cached: true, Subject: h.answer().Subject, Age: c.now() - h.asked, Fresh: c.fresh(h, &s, c.now())}, nil
+	return tier.Inspection{Cached: true, Subject: h.answer().Subject, Age: c.now() - h.asked, Fresh: c.fresh(h, &s, c.now())}, nil
 }
 
 // Close ends the questions that are under way and closes the source. Resolve still

@@ -1,4 +1,4 @@
-package tier
+package cache
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 var (
@@ -22,8 +24,8 @@ var (
 // A flight is the look-up of a key, which waits for a question or is part of one. All
 // requests for its key wait for it.
 type flight struct {
-	key   Key
-	sum   sum
+	key   tier.Key
+	sum   tier.Sum
 	class class // guarded by Cache.mu
 
 	change uint64        // the number of the last change before the question
@@ -55,14 +57,14 @@ func (f *flight) wait(ctx context.Context, wait time.Duration) bool {
 
 // ask asks the source for a key, or returns the flight for it that has not ended. seen is
 // the record that the caller cannot use, or nil. The look-up waits at least in class want.
-func (c *Cache) ask(k Key, s *sum, seen *cacheRecord, want class) (*flight, error) {
+func (c *Cache) ask(k tier.Key, s *tier.Sum, seen *cacheRecord, want class) (*flight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.askLocked(k, s, seen, want)
 }
 
 // askLocked is ask; the caller has locked mu.
-func (c *Cache) askLocked(k Key, s *sum, seen *cacheRecord, want class) (*flight, error) {
+func (c *Cache) askLocked(k tier.Key, s *tier.Sum, seen *cacheRecord, want class) (*flight, error) {
 	now, last := c.now(), c.peek(s)
 	if want != ahead && last != nil && last.known() {
 		want = expired
@@ -156,7 +158,7 @@ func (c *Cache) question(batch []*flight, known bool, done func(error)) {
 			r.Err = hide(r.Err, f.key.Plain)
 			c.complain(r.Err)
 		}
-		if r.Err != nil && !errors.Is(r.Err, ErrBadRecord) {
+		if r.Err != nil && !errors.Is(r.Err, tier.ErrBadRecord) {
 			failure = r.Err
 		}
 	}
@@ -174,14 +176,14 @@ func (c *Cache) question(batch []*flight, known bool, done func(error)) {
 }
 
 // read makes the record of the cache from the answer of the source.
-func (f *flight) read(r *Result, asked time.Duration, c *Cache) (*cacheRecord, error) {
+func (f *flight) read(r *tier.Result, asked time.Duration, c *Cache) (*cacheRecord, error) {
 	switch {
 	case r.Err != nil:
 		return nil, r.Err
 	case r.Record == nil:
-		return nil, fmt.Errorf("%w: the source returned none", ErrBadRecord)
+		return nil, fmt.Errorf("%w: the source returned none", tier.ErrBadRecord)
 	case r.Record.Subject != nil && r.Record.Subject.ID == "":
-		return nil, fmt.Errorf("%w: the subject has no id", ErrBadRecord)
+		return nil, fmt.Errorf("%w: the subject has no id", tier.ErrBadRecord)
 	}
 	h := &cacheRecord{asked: asked, change: f.change}
 	ttl := c.opts.UnknownTTL
@@ -190,13 +192,13 @@ func (f *flight) read(r *Result, asked time.Duration, c *Cache) (*cacheRecord, e
 		h.subject = *s
 		h.subject.ID = strings.Clone(s.ID) // it may be part of a longer text
 	}
-	h.until = asked + f.sum.lifetime(ttl, r.Record.MaxAge)
+	h.until = asked + lifetime(&f.sum, ttl, r.Record.MaxAge)
 	c.answered(h)
 	return h, nil
 }
 
 // lookup asks the source. It turns a panic of the source into errors about the records.
-func (c *Cache) lookup(ctx context.Context, batch []*flight) (results []Result) {
+func (c *Cache) lookup(ctx context.Context, batch []*flight) (results []tier.Result) {
 	defer func() {
 		if recover() == nil { // the value may contain a key, so it is not logged
 			return
@@ -205,21 +207,21 @@ func (c *Cache) lookup(ctx context.Context, batch []*flight) (results []Result) 
 			c.opts.Panicked()
 		}
 		c.opts.SampledLog.Error("reading a record of a subject panicked; this is a bug, please report it", zap.ByteString("stack", debug.Stack()))
-		results = make([]Result, len(batch))
+		results = make([]tier.Result, len(batch))
 		for i := range results {
-			results[i].Err = fmt.Errorf("%w: reading it panicked", ErrBadRecord)
+			results[i].Err = fmt.Errorf("%w: reading it panicked", tier.ErrBadRecord)
 		}
 	}()
 	if len(batch) == 1 {
 		f := batch[0]
 		r, err := c.opts.Source.Lookup(ctx, f.key)
-		return []Result{{r, err}}
+		return []tier.Result{{Record: r, Err: err}}
 	}
-	keys := make([]Key, len(batch))
+	keys := make([]tier.Key, len(batch))
 	for i, f := range batch {
 		keys[i] = f.key
 	}
-	return c.opts.Source.(Batcher).LookupAll(ctx, keys)
+	return c.opts.Source.(tier.Batcher).LookupAll(ctx, keys)
 }
 
 // answered counts an answer of the source.
@@ -247,7 +249,7 @@ func (c *Cache) answered(h *cacheRecord) {
 // failed counts a question that the source did not answer.
 func (c *Cache) failed(ctx context.Context, err error) {
 	switch {
-	case errors.Is(err, ErrBadRecord):
+	case errors.Is(err, tier.ErrBadRecord):
 		c.count.badRecords.Add(1)
 	case c.ctx.Err() != nil: // closed
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
@@ -264,8 +266,8 @@ func hide(err error, plain string) error {
 		return err
 	}
 	h := hidden{text: strings.ReplaceAll(err.Error(), plain, "(API key)")}
-	if errors.Is(err, ErrBadRecord) {
-		h.kind = ErrBadRecord
+	if errors.Is(err, tier.ErrBadRecord) {
+		h.kind = tier.ErrBadRecord
 	}
 	return h
 }
@@ -282,7 +284,7 @@ func (h hidden) Unwrap() error { return h.kind }
 // complain logs why the source has no valid record of a key.
 func (c *Cache) complain(err error) {
 	switch {
-	case errors.Is(err, ErrBadRecord):
+	case errors.Is(err, tier.ErrBadRecord):
 		c.opts.SampledLog.Warn("the customer source has a malformed record: the last valid record of the key still counts; correct the record",
 			zap.Error(err))
 	case c.ctx.Err() == nil && !c.health.open.Load():
@@ -299,7 +301,7 @@ func (c *Cache) settle(f *flight, h *cacheRecord, err error) {
 	case err == nil:
 		h.subject.Tier = unique.Make(h.subject.Tier).Value() // records of one time share its memory
 		c.put(&f.sum, h)
-	case errors.Is(err, ErrBadRecord):
+	case errors.Is(err, tier.ErrBadRecord):
 		c.put(&f.sum, c.withPause(now, f, &f.sum))
 	}
 	c.end(f, h, err)
@@ -310,20 +312,20 @@ func (c *Cache) end(f *flight, h *cacheRecord, err error) {
 	if c.flights[f.sum] == f {
 		delete(c.flights, f.sum)
 	}
-	f.key = Key{} // it may have an API key
+	f.key = tier.Key{} // it may have an API key
 	f.record, f.err = h, err
 	close(f.done)
 }
 
 // withPause returns a copy of h, or an expired record if h is nil. The source is not asked for
 // its key for UnknownTTL.
-func (c *Cache) withPause(h *cacheRecord, f *flight, s *sum) *cacheRecord {
+func (c *Cache) withPause(h *cacheRecord, f *flight, s *tier.Sum) *cacheRecord {
 	now := c.now()
 	next := cacheRecord{until: now - c.opts.Stale, asked: now, change: f.change} // never an answer
 	if h != nil {
 		next = *h
 	}
-	next.pause = &pause{until: now + s.lifetime(c.opts.UnknownTTL, 0), change: f.change}
+	next.pause = &pause{until: now + lifetime(s, c.opts.UnknownTTL, 0), change: f.change}
 	return &next
 }
 

@@ -1,4 +1,4 @@
-package tier
+package cache
 
 // A class says why a look-up waits. The classes are in the order of their precedence.
 type class uint8

@@ -1,4 +1,4 @@
-package tier
+package cache
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 // bubble runs a test with a clock of its own.
@@ -24,8 +26,8 @@ func TestCacheJitter(t *testing.T) {
 	const n = 1000
 	shortest, longest, soonest := time.Hour, time.Duration(0), 0
 	for i := range n {
-		s, _ := sumOf(key(fmt.Sprint(i)))
-		d := s.lifetime(time.Minute, 0)
+		s, _ := tier.SumOf(key(fmt.Sprint(i)))
+		d := lifetime(&s, time.Minute, 0)
 		shortest, longest = min(shortest, d), max(longest, d)
 		if d < 57*time.Second {
 			soonest++
@@ -51,15 +53,15 @@ func TestCacheMaxAge(t *testing.T) {
 		{-1, 0, 0},
 	} {
 		for i := range 100 {
-			s, _ := sumOf(key(fmt.Sprint(i)))
-			if d := s.lifetime(time.Minute, c.maxAge); d < c.min || d > c.max {
+			s, _ := tier.SumOf(key(fmt.Sprint(i)))
+			if d := lifetime(&s, time.Minute, c.maxAge); d < c.min || d > c.max {
 				t.Errorf("max-age %v: lifetime %v, want %v to %v", c.maxAge, d, c.min, c.max)
 			}
 		}
 	}
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.records[digest("a")] = &Record{Subject: &Subject{ID: "acme", Tier: "free"}, MaxAge: -1}
+		f.records[digest("a")] = &tier.Record{Subject: &tier.Subject{ID: "acme", Tier: "free"}, MaxAge: -1}
 		l := cache(t, f, nil)
 		for range 3 {
 			l.is(t, key("a"), "free", "")
@@ -97,7 +99,7 @@ func TestCacheRefreshAhead(t *testing.T) {
 func TestCacheWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"), digest("b"), digest("c"))
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"), digest("b"), digest("c"))
 		l := cache(t, f, nil)
 		f.do(func() { f.delay = 100 * time.Millisecond })
 		ended, cancel := context.WithCancel(t.Context())
@@ -134,7 +136,7 @@ func TestCacheWait(t *testing.T) {
 func TestCacheOneFlight(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
 		f.delay = wait / 2
 		l := cache(t, f, nil)
 		var wg sync.WaitGroup
@@ -233,9 +235,9 @@ func TestCacheBreaker(t *testing.T) {
 // TestCacheBadRecord proves that a malformed record affects only its own key.
 func TestCacheBadRecord(t *testing.T) {
 	for name, spoil := range map[string]func(*fake){
-		"error": func(f *fake) { f.err = fmt.Errorf("%w: row of acme: overrides: no JSON", ErrBadRecord) },
+		"error": func(f *fake) { f.err = fmt.Errorf("%w: row of acme: overrides: no JSON", tier.ErrBadRecord) },
 		"no id": func(f *fake) {
-			f.records = map[string]*Record{digest("a"): {Subject: &Subject{}}, digest("n"): {Subject: &Subject{}}}
+			f.records = map[string]*tier.Record{digest("a"): {Subject: &tier.Subject{}}, digest("n"): {Subject: &tier.Subject{}}}
 		},
 		"no record": func(f *fake) { f.none = true },
 	} {
@@ -258,7 +260,7 @@ func TestCacheBadRecord(t *testing.T) {
 				}
 				for i := range 10 { // the source answers, so other keys are still looked up
 					_, err := l.Lookup(t.Context(), key(fmt.Sprint("more ", i)))
-					if name == "error" && !errors.Is(err, ErrBadRecord) {
+					if name == "error" && !errors.Is(err, tier.ErrBadRecord) {
 						t.Errorf("Lookup = %v, want what the source said", err)
 					}
 				}
@@ -268,10 +270,10 @@ func TestCacheBadRecord(t *testing.T) {
 				l.is(t, key("n"), "unavailable", "")
 				l.asks(t, f, 2)
 				// The record is repaired.
-				f.do(func() { f.err, f.none, f.records = nil, false, make(map[string]*Record) })
-				f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"), digest("n"))
+				f.do(func() { f.err, f.none, f.records = nil, false, make(map[string]*tier.Record) })
+				f.set(tier.Subject{ID: "acme", Tier: "pro"}, digest("a"), digest("n"))
 				l.is(t, key("a"), "free", "stale")
-				l.Invalidate(Change{ID: "acme"})
+				l.Invalidate(tier.Change{ID: "acme"})
 				l.is(t, key("a"), "pro", "")
 				l.is(t, key("n"), "pro", "")
 			})
@@ -285,9 +287,9 @@ func TestCacheFlood(t *testing.T) {
 		const subjects = 500
 		f := newFake()
 		for i := range subjects {
-			f.set(Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
+			f.set(tier.Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
 		}
-		l := cache(t, f, func(o *CacheOptions) {
+		l := cache(t, f, func(o *Options) {
 			o.Unknown = 100
 		})
 		for i := range subjects {
@@ -314,12 +316,12 @@ func TestCacheKeys(t *testing.T) {
 		f := newFake()
 		a := digest("a")
 		b := a[:32] + digest("b")[32:]
-		f.set(Subject{ID: "acme", Tier: "free"}, a)
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, a)
 		l := cache(t, f, nil)
-		l.is(t, Key{Digest: a}, "free", "")
-		l.is(t, Key{Digest: b}, "no subject", "")
-		for _, k := range []Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", DigestLen)}, {ID: strings.Repeat("i", MaxText+1)}, {ID: "a\nb"}} {
-			f.set(Subject{ID: "evil", Tier: "pro"}, k.Digest+k.ID)
+		l.is(t, tier.Key{Digest: a}, "free", "")
+		l.is(t, tier.Key{Digest: b}, "no subject", "")
+		for _, k := range []tier.Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", tier.DigestLen)}, {ID: strings.Repeat("i", tier.MaxText+1)}, {ID: "a\nb"}} {
+			f.set(tier.Subject{ID: "evil", Tier: "pro"}, k.Digest+k.ID)
 			l.is(t, k, "no subject", "")
 		}
 		var known []string
@@ -330,7 +332,7 @@ func TestCacheKeys(t *testing.T) {
 			t.Errorf("the cache knows %v, want acme alone", known)
 		}
 		// An id that looks like a digest is an id.
-		l.is(t, Key{ID: a}, "free", "")
+		l.is(t, tier.Key{ID: a}, "free", "")
 		l.asks(t, f, 3)
 	})
 }
@@ -338,11 +340,11 @@ func TestCacheKeys(t *testing.T) {
 func TestCacheUnknownTier(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "gold"}, digest("a"))
-		f.set(Subject{ID: "bolt", Tier: "free"}, digest("b"))
-		f.set(Subject{ID: "coil"}, digest("c"))
-		f.set(Subject{ID: "dyno", Tier: "free", Disabled: true}, digest("d"))
-		l := cache(t, f, func(o *CacheOptions) { o.Names.Tier = func(tier string) bool { return tier == "free" } })
+		f.set(tier.Subject{ID: "acme", Tier: "gold"}, digest("a"))
+		f.set(tier.Subject{ID: "bolt", Tier: "free"}, digest("b"))
+		f.set(tier.Subject{ID: "coil"}, digest("c"))
+		f.set(tier.Subject{ID: "dyno", Tier: "free", Disabled: true}, digest("d"))
+		l := cache(t, f, func(o *Options) { o.Names.Tier = func(tier string) bool { return tier == "free" } })
 		l.is(t, key("a"), "gold", "")
 		l.is(t, key("b"), "free", "")
 		l.is(t, key("c"), "", "")
@@ -358,27 +360,27 @@ func TestCacheUnknownTier(t *testing.T) {
 func TestCacheLook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
 		l := cache(t, f, nil)
-		look := func(want Inspection) {
+		look := func(want tier.Inspection) {
 			t.Helper()
 			got := l.Look(key("a"))
 			if (got.Subject == nil) != (want.Subject == nil) || got.Cached != want.Cached || got.Fresh != want.Fresh || got.Age != want.Age {
 				t.Errorf("Look = %+v, want %+v", got, want)
 			}
 		}
-		some := &Subject{}
-		look(Inspection{})
+		some := &tier.Subject{}
+		look(tier.Inspection{})
 		l.is(t, key("a"), "free", "")
 		time.Sleep(time.Second)
-		look(Inspection{Cached: true, Fresh: true, Subject: some, Age: time.Second})
+		look(tier.Inspection{Cached: true, Fresh: true, Subject: some, Age: time.Second})
 		got, err := l.Lookup(t.Context(), key("a"))
 		if err != nil || got.Age != 0 || got.Subject.ID != "acme" {
 			t.Errorf("Lookup = %+v, %v, want it anew", got, err)
 		}
-		look(Inspection{Cached: true, Fresh: true, Subject: some})
+		look(tier.Inspection{Cached: true, Fresh: true, Subject: some})
 		time.Sleep(70 * time.Second)
-		look(Inspection{Cached: true, Subject: some, Age: 70 * time.Second})
+		look(tier.Inspection{Cached: true, Subject: some, Age: 70 * time.Second})
 		f.do(func() { f.err = errDown })
 		got, err = l.Lookup(t.Context(), key("a"))
 		if !errors.Is(err, errDown) || got.Age != 70*time.Second {
@@ -390,11 +392,11 @@ func TestCacheLook(t *testing.T) {
 		if _, err = l.Lookup(ctx, key("a")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Lookup = %v, want that it took too long", err)
 		}
-		if _, err = l.Lookup(ctx, Key{Digest: "x"}); err == nil {
+		if _, err = l.Lookup(ctx, tier.Key{Digest: "x"}); err == nil {
 			t.Error("Lookup of what is no key succeeds")
 		}
 		time.Sleep(2 * time.Hour)
-		look(Inspection{})
+		look(tier.Inspection{})
 		l.asks(t, f, 4)
 		if s := l.Stats(); s.Hits+s.NegativeHits+s.Asked+s.Stale+s.Unavailable != 1 {
 			t.Errorf("%+v, want one request", s)
@@ -409,14 +411,14 @@ func TestCachePlainKey(t *testing.T) {
 		const plain = "sk-test-distinctive"
 		f := newFake()
 		l := cache(t, f, nil)
-		k := Key{Digest: digest(plain), Plain: plain}
+		k := tier.Key{Digest: digest(plain), Plain: plain}
 		var texts []string
 		for _, err := range []error{
-			fmt.Errorf("cannot use %q", plain), fmt.Errorf("%w: body says %s", ErrBadRecord, plain),
+			fmt.Errorf("cannot use %q", plain), fmt.Errorf("%w: body says %s", tier.ErrBadRecord, plain),
 			errDown, errDown, errDown, errDown, fmt.Errorf("refused: %s", plain), nil, nil,
 		} {
 			f.do(func() { f.err = err })
-			l.Invalidate(Change{})
+			l.Invalidate(tier.Change{})
 			_, err := l.Lookup(t.Context(), k)
 			texts = append(texts, fmt.Sprintf("%v %+v %#v", err, err, err))
 		}
@@ -426,7 +428,7 @@ func TestCachePlainKey(t *testing.T) {
 		for _, e := range append(l.states.All(), l.samples.All()...) {
 			texts = append(texts, fmt.Sprintf("%s %+v", e.Message, e.ContextMap()))
 		}
-		h := l.peek(func() *sum { s, _ := sumOf(k); return &s }())
+		h := l.peek(func() *tier.Sum { s, _ := tier.SumOf(k); return &s }())
 		texts = append(texts, fmt.Sprintf("%+v %+v", h, l.Stats()))
 		for _, text := range texts {
 			if strings.Contains(text, plain) {
@@ -444,9 +446,9 @@ func TestCachePlainKey(t *testing.T) {
 func TestCacheJustAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
 		l := cache(t, f, nil)
-		s, _ := sumOf(key("a"))
+		s, _ := tier.SumOf(key("a"))
 		seen := l.peek(&s)
 		l.is(t, key("a"), "free", "")
 		q, err := l.ask(key("a"), &s, seen, first)
@@ -489,7 +491,7 @@ func TestCacheSeconds(t *testing.T) {
 		var got []float64
 		f := newFake()
 		f.delay = wait / 5
-		l := cache(t, f, func(o *CacheOptions) { o.SourceSeconds = func(s float64) { got = append(got, s) } })
+		l := cache(t, f, func(o *Options) { o.SourceSeconds = func(s float64) { got = append(got, s) } })
 		l.is(t, key("a"), "no subject", "")
 		if len(got) != 1 || got[0] != (wait/5).Seconds() {
 			t.Errorf("questions took %v, want one of 1ms", got)
@@ -502,7 +504,7 @@ func TestCacheWithoutLogs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		f.err = errDown
-		l := cache(t, f, func(o *CacheOptions) { o.Log, o.SampledLog = nil, (*zap.Logger)(nil) })
+		l := cache(t, f, func(o *Options) { o.Log, o.SampledLog = nil, (*zap.Logger)(nil) })
 		for range 10 {
 			l.is(t, key("a"), "unavailable", "")
 		}
@@ -514,12 +516,12 @@ func TestCacheWithoutLogs(t *testing.T) {
 func TestCacheIDsAreNoKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "pro"}, "acme")
+		f.set(tier.Subject{ID: "acme", Tier: "pro"}, "acme")
 		l := cache(t, f, nil)
 		for _, madeUp := range []string{"id\x00acme", "acme", "id.acme"} {
-			l.is(t, Key{ID: "acme"}, "pro", "")
+			l.is(t, tier.Key{ID: "acme"}, "pro", "")
 			l.is(t, key(madeUp), "no subject", "")
-			l.is(t, Key{ID: "acme"}, "pro", "")
+			l.is(t, tier.Key{ID: "acme"}, "pro", "")
 		}
 		l.asks(t, f, 4)
 	})
@@ -530,22 +532,22 @@ func TestCacheIDsAreNoKeys(t *testing.T) {
 func TestCachePlainKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"), "acme")
-		l := cache(t, f, func(o *CacheOptions) { o.PlainKeys = true })
+		f.set(tier.Subject{ID: "acme", Tier: "pro"}, digest("a"), "acme")
+		l := cache(t, f, func(o *Options) { o.PlainKeys = true })
 		for range 50 {
-			l.is(t, Key{Digest: digest("")}, "unavailable", "")
-			l.is(t, Key{Digest: digest("a")}, "unavailable", "")
+			l.is(t, tier.Key{Digest: digest("")}, "unavailable", "")
+			l.is(t, tier.Key{Digest: digest("a")}, "unavailable", "")
 		}
-		if _, err := l.Lookup(t.Context(), Key{Digest: digest("a")}); err == nil || !strings.Contains(err.Error(), "by its id") {
+		if _, err := l.Lookup(t.Context(), tier.Key{Digest: digest("a")}); err == nil || !strings.Contains(err.Error(), "by its id") {
 			t.Errorf("Lookup by a digest: %v, want what to do", err)
 		}
 		l.asks(t, f, 0)
-		l.is(t, Key{Digest: digest("a"), Plain: "a"}, "pro", "")
-		l.is(t, Key{Digest: digest("a")}, "pro", "") // the cache holds it
-		l.is(t, Key{ID: "acme"}, "pro", "")
+		l.is(t, tier.Key{Digest: digest("a"), Plain: "a"}, "pro", "")
+		l.is(t, tier.Key{Digest: digest("a")}, "pro", "") // the cache holds it
+		l.is(t, tier.Key{ID: "acme"}, "pro", "")
 		l.asks(t, f, 2)
 		time.Sleep(time.Hour / 2)
-		l.is(t, Key{Digest: digest("a")}, "pro", "stale")
+		l.is(t, tier.Key{Digest: digest("a")}, "pro", "stale")
 		l.asks(t, f, 0)
 		if s := l.Stats(); s.Open || s.Refused+s.Errors != 0 {
 			t.Errorf("%+v, want no failure", s)
@@ -579,7 +581,7 @@ func TestCacheSlowLog(t *testing.T) {
 		f := newFake()
 		f.err = errDown
 		log := slowLog{zapcore.InfoLevel, make(chan struct{}, 1)}
-		l := cache(t, f, func(o *CacheOptions) { o.Log = zap.New(log) })
+		l := cache(t, f, func(o *Options) { o.Log = zap.New(log) })
 		for i := range 20 {
 			began := time.Now()
 			l.is(t, key(fmt.Sprint(i)), "unavailable", "")
@@ -594,12 +596,12 @@ func TestCacheSlowLog(t *testing.T) {
 // panicky is a source that panics.
 type panicky struct{ *fake }
 
-func (panicky) Lookup(context.Context, Key) (*Record, error) { panic("a key, maybe") }
+func (panicky) Lookup(context.Context, tier.Key) (*tier.Record, error) { panic("a key, maybe") }
 
 func TestCacheSourcePanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		panics := 0
-		l := cache(t, panicky{newFake()}, func(o *CacheOptions) { o.Panicked = func() { panics++ } })
+		l := cache(t, panicky{newFake()}, func(o *Options) { o.Panicked = func() { panics++ } })
 		l.is(t, key("a"), "unavailable", "")
 		if s := l.Stats(); panics != 1 || s.BadRecords != 1 || s.Open {
 			t.Errorf("%d panics, %+v, want one of one key", panics, s)
@@ -615,8 +617,8 @@ func TestCacheSourcePanics(t *testing.T) {
 func TestCacheUnknownRules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free", Extra: &Extra{Overrides: map[string]Override{"per-key": {}, "perkey": {}}}}, digest("a"))
-		l := cache(t, f, func(o *CacheOptions) { o.Names.Rule = func(rule string) bool { return rule == "per-key" } })
+		f.set(tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{Overrides: map[string]tier.Override{"per-key": {}, "perkey": {}}}}, digest("a"))
+		l := cache(t, f, func(o *Options) { o.Names.Rule = func(rule string) bool { return rule == "per-key" } })
 		l.is(t, key("a"), "free", "")
 		logged := l.samples.FilterField(zap.String("rule", "perkey")).Len()
 		if logged != 1 || l.samples.Len() != 1 {
@@ -630,9 +632,9 @@ func TestCacheUnknownRules(t *testing.T) {
 func TestCacheLookupOfWhatMayNotBeKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
 		f.do(func() { f.records[digest("a")].MaxAge = -time.Second })
-		l := cache(t, f, func(o *CacheOptions) { o.Stale = 0 })
+		l := cache(t, f, func(o *Options) { o.Stale = 0 })
 		i, err := l.Lookup(t.Context(), key("a"))
 		if err != nil || !i.Cached || i.Subject == nil || i.Subject.ID != "acme" || i.Fresh {
 			t.Errorf("%+v, %v, want acme, which is not kept", i, err)

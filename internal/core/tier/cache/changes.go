@@ -1,4 +1,4 @@
-package tier
+package cache
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 // stripes is how many numbers of changes the cache keeps, for digests and for ids. Keys
@@ -26,36 +28,36 @@ func (c *Cache) ofID(id string) *atomic.Uint64 {
 }
 
 // ofKey returns the number of the last change in the stripe of a key.
-func (c *Cache) ofKey(s *sum) *atomic.Uint64 {
+func (c *Cache) ofKey(s *tier.Sum) *atomic.Uint64 {
 	return &c.changes.changed[binary.BigEndian.Uint16(s[:])]
 }
 
 // Invalidate makes records expire, because they may have changed. The next request for
 // one of them asks the source. While the source does not answer, the records are stale
 // answers.
-func (c *Cache) Invalidate(ch Change) {
+func (c *Cache) Invalidate(ch tier.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.changes.last.Add(1)
 	if ch.Digest != "" {
-		if s, ok := sumOf(Key{Digest: ch.Digest}); ok {
+		if s, ok := tier.SumOf(tier.Key{Digest: ch.Digest}); ok {
 			c.ofKey(&s).Store(n)
 		} else {
-			ch = Change{} // an invalid digest: any record may have changed
+			ch = tier.Change{} // an invalid digest: any record may have changed
 		}
 	}
 	if ch.ID != "" {
 		c.ofID(ch.ID).Store(n)
 		c.changes.anyID.Store(n) // it may have got a key that was unknown
 	}
-	if ch == (Change{}) {
+	if ch == (tier.Change{}) {
 		c.changes.everything.Store(n)
 	}
 }
 
 // required returns the number of the last change that concerns the record h. If h is nil,
 // it concerns an unknown key.
-func (c *Cache) required(h *cacheRecord, s *sum) uint64 {
+func (c *Cache) required(h *cacheRecord, s *tier.Sum) uint64 {
 	n := max(c.changes.everything.Load(), c.ofKey(s).Load())
 	if h == nil || !h.known() {
 		return max(n, c.changes.anyID.Load())
@@ -64,13 +66,13 @@ func (c *Cache) required(h *cacheRecord, s *sum) uint64 {
 }
 
 // fresh reports whether a record is valid, so that it needs no question.
-func (c *Cache) fresh(h *cacheRecord, s *sum, now time.Duration) bool {
+func (c *Cache) fresh(h *cacheRecord, s *tier.Sum, now time.Duration) bool {
 	return now < h.until && (h.change == c.changes.last.Load() || h.change >= c.required(h, s))
 }
 
 // paused reports whether the source is not asked, because it has answered with a
 // malformed record.
-func (c *Cache) paused(h *cacheRecord, s *sum, now time.Duration) bool {
+func (c *Cache) paused(h *cacheRecord, s *tier.Sum, now time.Duration) bool {
 	return h.pause != nil && now < h.pause.until && h.pause.change >= c.required(h, s)
 }
 
@@ -78,20 +80,20 @@ func (c *Cache) paused(h *cacheRecord, s *sum, now time.Duration) bool {
 // records expire, because changes may have been missed. If the source is no [Watcher],
 // Run only waits.
 func (c *Cache) Run(ctx context.Context) error {
-	w, ok := c.opts.Source.(Watcher)
+	w, ok := c.opts.Source.(tier.Watcher)
 	if !ok {
 		<-ctx.Done()
 		return nil
 	}
 	var lost atomic.Bool
 	ready := func() {
-		c.Invalidate(Change{})
+		c.Invalidate(tier.Change{})
 		c.watching.Store(true)
 		if lost.Swap(false) {
 			c.opts.Log.Info("the customer source reports changes again")
 		}
 	}
-	changed := func(ch Change) {
+	changed := func(ch tier.Change) {
 		c.count.pushes.Add(1)
 		c.Invalidate(ch)
 	}

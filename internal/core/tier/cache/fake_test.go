@@ -1,4 +1,4 @@
-package tier
+package cache
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,10 +24,10 @@ var errDown = errors.New("connection refused")
 // fake is a source whose answers a test sets.
 type fake struct {
 	mu      sync.Mutex
-	records map[string]*Record // by digest or id
-	err     error              // the error of each question
-	delay   time.Duration      // how long a question takes
-	none    bool               // it returns neither a record nor an error
+	records map[string]*tier.Record // by digest or id
+	err     error                   // the error of each question
+	delay   time.Duration           // how long a question takes
+	none    bool                    // it returns neither a record nor an error
 	closed  bool
 
 	asked   []question
@@ -36,21 +38,21 @@ type fake struct {
 
 type question struct {
 	at  time.Time
-	key Key
+	key tier.Key
 }
 
 // watch is one call of Watch.
 type watch struct {
 	ready   func()
-	changed func(Change)
+	changed func(tier.Change)
 	end     chan error
 }
 
 func newFake() *fake {
-	return &fake{records: make(map[string]*Record), under: make(map[string]int), watches: make(chan *watch)}
+	return &fake{records: make(map[string]*tier.Record), under: make(map[string]int), watches: make(chan *watch)}
 }
 
-func (f *fake) Lookup(ctx context.Context, k Key) (*Record, error) {
+func (f *fake) Lookup(ctx context.Context, k tier.Key) (*tier.Record, error) {
 	name := k.Digest + k.ID
 	f.mu.Lock()
 	f.asked = append(f.asked, question{time.Now(), k})
@@ -76,7 +78,7 @@ func (f *fake) Lookup(ctx context.Context, k Key) (*Record, error) {
 	case f.none:
 		return nil, nil
 	case r == nil:
-		return &Record{}, nil
+		return &tier.Record{}, nil
 	}
 	return r, nil
 }
@@ -87,11 +89,11 @@ func (f *fake) Close() error {
 }
 
 // set gives keys to a subject.
-func (f *fake) set(s Subject, keys ...string) {
+func (f *fake) set(s tier.Subject, keys ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, k := range keys {
-		f.records[k] = &Record{Subject: &s}
+		f.records[k] = &tier.Record{Subject: &s}
 	}
 }
 
@@ -111,7 +113,7 @@ func (f *fake) questions() int {
 // watched is a fake that reports changes.
 type watched struct{ *fake }
 
-func (f watched) Watch(ctx context.Context, ready func(), changed func(Change)) error {
+func (f watched) Watch(ctx context.Context, ready func(), changed func(tier.Change)) error {
 	w := &watch{ready, changed, make(chan error)}
 	select {
 	case f.watches <- w:
@@ -132,17 +134,17 @@ func digest(key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func key(apiKey string) Key { return Key{Digest: digest(apiKey)} }
+func key(apiKey string) tier.Key { return tier.Key{Digest: digest(apiKey)} }
 
 const wait = 5 * time.Millisecond
 
 // options returns the options of most tests.
-func options(s Source) CacheOptions {
-	return CacheOptions{
+func options(s tier.Source) Options {
+	return Options{
 		Source: s, Timeout: time.Second, Questions: 1024,
 		Subjects: 1000, Unknown: 100,
 		TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: time.Hour,
-		Breaker: BreakerOptions{Failures: 5, Retry: time.Second},
+		Breaker: Breaker{Failures: 5, Retry: time.Second},
 	}
 }
 
@@ -153,7 +155,7 @@ type logged struct {
 }
 
 // cache returns a cache that is closed when the test ends. change may change the options.
-func cache(t *testing.T, s Source, change func(*CacheOptions)) logged {
+func cache(t *testing.T, s tier.Source, change func(*Options)) logged {
 	t.Helper()
 	o := options(s)
 	var l logged
@@ -165,7 +167,7 @@ func cache(t *testing.T, s Source, change func(*CacheOptions)) logged {
 	if change != nil {
 		change(&o)
 	}
-	c, err := NewCache(o)
+	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +188,7 @@ func (l logged) underWay() int {
 }
 
 // resolve resolves a key as a request does.
-func (l logged) resolve(t *testing.T, k Key) Answer {
+func (l logged) resolve(t *testing.T, k tier.Key) tier.Answer {
 	t.Helper()
 	a, ok := l.Resolve(t.Context(), k, wait)
 	if !ok {
@@ -197,7 +199,7 @@ func (l logged) resolve(t *testing.T, k Key) Answer {
 
 // is fails unless the answer for k has that tier. tier may also be "no subject" or
 // "unavailable". flags is "" or "stale".
-func (l logged) is(t *testing.T, k Key, tier, flags string) {
+func (l logged) is(t *testing.T, k tier.Key, tier, flags string) {
 	t.Helper()
 	a := l.resolve(t, k)
 	got := "no subject"
@@ -227,7 +229,7 @@ func (l logged) asks(t *testing.T, f *fake, want int) {
 func acmeCached(t *testing.T) (*fake, logged) {
 	t.Helper()
 	f := newFake()
-	f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+	f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
 	l := cache(t, f, nil)
 	l.is(t, key("a"), "free", "")
 	return f, l

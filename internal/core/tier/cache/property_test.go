@@ -1,4 +1,4 @@
-package tier
+package cache
 
 import (
 	"fmt"
@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 // TestCacheProperties resolves keys while the source changes, fails, hangs and recovers at
 // random. The source reports some of its changes. A naive oracle, the history of each key
 // in the source, checks each answer.
 func TestCacheProperties(t *testing.T) {
-	var total CacheStats
+	var total Stats
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		questions := rapid.SampledFrom([]int{1, 2, 1000}).Draw(rt, "questions under way")
@@ -66,22 +68,22 @@ const (
 	historyStale   = 60 * time.Second
 )
 
-func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
+func (h *history) run(t *testing.T, steps int, total *Stats) string {
 	h.f = newFake()
 	h.truth, h.told = make(map[string][]version), make(map[string]time.Time)
 	o := options(h.f)
 	o.TTL, o.UnknownTTL, o.Stale = historyTTL, historyUnknown, historyStale
 	o.Questions, o.Subjects, o.Unknown = h.questions, 100, 1
-	c, err := NewCache(o)
+	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.c = c
 	ids := []string{"acme", "bolt", "coil"}
-	var keys []Key // two of each subject, and its id
+	var keys []tier.Key // two of each subject, and its id
 	owner := make(map[string]string)
 	for _, id := range ids {
-		for _, k := range []Key{key(id + "1"), key(id + "2"), {ID: id}} {
+		for _, k := range []tier.Key{key(id + "1"), key(id + "2"), {ID: id}} {
 			keys = append(keys, k)
 			owner[k.Digest+k.ID] = id
 			h.truth[k.Digest+k.ID] = []version{{at: time.Now()}}
@@ -93,7 +95,7 @@ func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
 		switch h.r.IntN(20) {
 		case 0, 1: // a subject changes, and the source reports it or not
 			id, told := ids[h.r.IntN(len(ids))], h.r.IntN(3)
-			tier := []string{"", "free", "pro", "gold"}[h.r.IntN(4)]
+			level := []string{"", "free", "pro", "gold"}[h.r.IntN(4)]
 			h.mu.Lock()
 			for _, k := range keys {
 				name := k.Digest + k.ID
@@ -102,23 +104,23 @@ func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
 				}
 				h.f.do(func() {
 					delete(h.f.records, name)
-					if tier != "" {
-						h.f.records[name] = &Record{Subject: &Subject{ID: id, Tier: tier}}
+					if level != "" {
+						h.f.records[name] = &tier.Record{Subject: &tier.Subject{ID: id, Tier: level}}
 					}
 				})
-				h.truth[name] = append(h.truth[name], version{time.Now(), tier})
+				h.truth[name] = append(h.truth[name], version{time.Now(), level})
 				switch told {
 				case 0:
 					h.told[name] = time.Now()
 				case 1:
 					if k.Digest != "" {
 						h.told[name] = time.Now()
-						h.c.Invalidate(Change{Digest: k.Digest})
+						h.c.Invalidate(tier.Change{Digest: k.Digest})
 					}
 				}
 			}
 			if told == 0 {
-				h.c.Invalidate(Change{ID: id})
+				h.c.Invalidate(tier.Change{ID: id})
 			}
 			h.mu.Unlock()
 		case 2:
@@ -126,7 +128,7 @@ func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
 			for name := range h.truth {
 				h.told[name] = time.Now()
 			}
-			h.c.Invalidate(Change{})
+			h.c.Invalidate(tier.Change{})
 			h.mu.Unlock()
 		case 3, 4:
 			h.be()
@@ -175,7 +177,7 @@ func (h *history) be() {
 		case 2:
 			h.f.delay = time.Hour
 		case 3:
-			h.f.err = fmt.Errorf("%w: a row", ErrBadRecord)
+			h.f.err = fmt.Errorf("%w: a row", tier.ErrBadRecord)
 		case 4, 5:
 			h.f.delay = wait / 2
 		}
@@ -201,16 +203,16 @@ func (h *history) well() (well bool) {
 }
 
 // ask resolves a key, without waiting first if noWait, and checks the answer.
-func (h *history) ask(t *testing.T, k Key, noWait bool) {
+func (h *history) ask(t *testing.T, k tier.Key, noWait bool) {
 	name := k.Digest + k.ID
 	h.mu.Lock()
 	began, wasWell, told := time.Now(), h.well(), h.told[name]
 	h.mu.Unlock()
 	before := h.c.Stats()
-	var a Answer
+	var a tier.Answer
 	atOnce, ok := false, false
 	if noWait {
-		a, atOnce = h.c.Resolve(t.Context(), k, NoWait)
+		a, atOnce = h.c.Resolve(t.Context(), k, tier.NoWait)
 	}
 	if !atOnce {
 		if a, ok = h.c.Resolve(t.Context(), k, wait); !ok {
@@ -275,7 +277,7 @@ func (h *history) fail(format string, args ...any) {
 	}
 }
 
-func add(total *CacheStats, s CacheStats) {
+func add(total *Stats, s Stats) {
 	for _, n := range []struct {
 		to *uint64
 		of uint64

@@ -1,4 +1,4 @@
-package tier
+package cache
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 // batched is a fake that answers for up to 100 keys at once.
@@ -16,17 +18,17 @@ type batched struct {
 
 func (*batched) Batch() int { return 100 }
 
-func (b *batched) LookupAll(_ context.Context, keys []Key) []Result {
+func (b *batched) LookupAll(_ context.Context, keys []tier.Key) []tier.Result {
 	b.do(func() {
 		b.largest, b.under = max(b.largest, len(keys)), b.under+1
 		b.most = max(b.most, b.under)
 	})
-	results := make([]Result, len(keys))
+	results := make([]tier.Result, len(keys))
 	time.Sleep(b.delay)
 	for i, k := range keys {
 		results[i].Record = b.records[k.Digest+k.ID]
 		if results[i].Record == nil {
-			results[i].Record = &Record{}
+			results[i].Record = &tier.Record{}
 		}
 	}
 	b.do(func() { b.under-- })
@@ -41,10 +43,10 @@ func TestCacheStorm(t *testing.T) {
 		f := newFake()
 		f.delay = 2 * time.Millisecond
 		for i := range customers {
-			f.set(Subject{ID: fmt.Sprint(i), Tier: "pro"}, digest(fmt.Sprint(i)))
+			f.set(tier.Subject{ID: fmt.Sprint(i), Tier: "pro"}, digest(fmt.Sprint(i)))
 		}
 		b := &batched{fake: f}
-		l := cache(t, b, func(o *CacheOptions) { o.Questions, o.Subjects, o.Unknown = 4, customers, customers })
+		l := cache(t, b, func(o *Options) { o.Questions, o.Subjects, o.Unknown = 4, customers, customers })
 		for i := range customers {
 			l.Resolve(t.Context(), key(fmt.Sprint(i)), 0)
 		}
@@ -70,9 +72,9 @@ func TestCacheInventedKeys(t *testing.T) {
 		const known, fresh = 15, 50
 		f := newFake()
 		for i := range known + fresh {
-			f.set(Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
+			f.set(tier.Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
 		}
-		l := cache(t, f, func(o *CacheOptions) {
+		l := cache(t, f, func(o *Options) {
 			o.Questions, o.TTL, o.Unknown = 4, 2*time.Second, 500
 		})
 		for i := range known {
@@ -111,10 +113,10 @@ func TestCacheRefreshesWait(t *testing.T) {
 		f := newFake()
 		const subjects = 100
 		for i := range subjects {
-			f.set(Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
+			f.set(tier.Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
 		}
-		f.set(Subject{ID: "new", Tier: "pro"}, digest("new"))
-		l := cache(t, f, func(o *CacheOptions) { o.Questions = 4 })
+		f.set(tier.Subject{ID: "new", Tier: "pro"}, digest("new"))
+		l := cache(t, f, func(o *Options) { o.Questions = 4 })
 		for i := range subjects {
 			l.is(t, key(fmt.Sprint(i)), "free", "")
 		}
@@ -128,7 +130,7 @@ func TestCacheRefreshesWait(t *testing.T) {
 			t.Errorf("%d questions, want the new customer's before most refreshes", n)
 		}
 		// The records expire while they wait for a refresh: their requests have precedence.
-		l.Invalidate(Change{ID: "99"})
+		l.Invalidate(tier.Change{ID: "99"})
 		l.is(t, key("99"), "free", "")
 		time.Sleep(time.Second)
 		if s := l.Stats(); l.underWay() != 0 || s.Stale+s.Unavailable != 0 {
@@ -142,8 +144,8 @@ func TestCacheRefreshesWait(t *testing.T) {
 func TestCacheQuestions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-		l := cache(t, f, func(o *CacheOptions) { o.Questions, o.Unknown, o.Timeout = 8, 100, time.Minute })
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, f, func(o *Options) { o.Questions, o.Unknown, o.Timeout = 8, 100, time.Minute })
 		l.is(t, key("a"), "free", "")
 		l.asks(t, f, 1)
 		time.Sleep(2 * time.Minute)

@@ -1,4 +1,4 @@
-package tier
+package cache
 
 import (
 	"context"
@@ -8,31 +8,33 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 // TestCacheInvalidate proves that the next request asks for a changed record, and for no
 // other.
 func TestCacheInvalidate(t *testing.T) {
-	keys := []Key{key("a1"), key("a2"), {ID: "acme"}, key("b"), key("z"), {ID: "zeta"}}
+	keys := []tier.Key{key("a1"), key("a2"), {ID: "acme"}, key("b"), key("z"), {ID: "zeta"}}
 	for name, c := range map[string]struct {
-		change Change
+		change tier.Change
 		asked  []int // of keys
 	}{
-		"digest":         {Change{Digest: digest("a1")}, []int{0}},
-		"unknown digest": {Change{Digest: digest("z")}, []int{4}},
+		"digest":         {tier.Change{Digest: digest("a1")}, []int{0}},
+		"unknown digest": {tier.Change{Digest: digest("z")}, []int{4}},
 		// The subject may have got the unknown key.
-		"id":         {Change{ID: "acme"}, []int{0, 1, 2, 4, 5}},
-		"other id":   {Change{ID: "coil"}, []int{4, 5}},
-		"both":       {Change{Digest: digest("b"), ID: "acme"}, []int{0, 1, 2, 3, 4, 5}},
-		"everything": {Change{}, []int{0, 1, 2, 3, 4, 5}},
-		"no digest":  {Change{Digest: "rubbish"}, []int{0, 1, 2, 3, 4, 5}},
-		"rubbish":    {Change{Digest: "rubbish", ID: "coil"}, []int{0, 1, 2, 3, 4, 5}},
+		"id":         {tier.Change{ID: "acme"}, []int{0, 1, 2, 4, 5}},
+		"other id":   {tier.Change{ID: "coil"}, []int{4, 5}},
+		"both":       {tier.Change{Digest: digest("b"), ID: "acme"}, []int{0, 1, 2, 3, 4, 5}},
+		"everything": {tier.Change{}, []int{0, 1, 2, 3, 4, 5}},
+		"no digest":  {tier.Change{Digest: "rubbish"}, []int{0, 1, 2, 3, 4, 5}},
+		"rubbish":    {tier.Change{Digest: "rubbish", ID: "coil"}, []int{0, 1, 2, 3, 4, 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFake()
-				f.set(Subject{ID: "acme", Tier: "free"}, digest("a1"), digest("a2"), "acme")
-				f.set(Subject{ID: "bolt", Tier: "free"}, digest("b"))
+				f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a1"), digest("a2"), "acme")
+				f.set(tier.Subject{ID: "bolt", Tier: "free"}, digest("b"))
 				l := cache(t, f, nil)
 				// All of these are in stripes of their own.
 				for l.ofID("acme") == l.ofID("bolt") || l.ofID("coil") == l.ofID("acme") || l.ofID("coil") == l.ofID("bolt") {
@@ -70,7 +72,7 @@ func TestCacheInvalidateDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, l := acmeCached(t)
 		f.do(func() { f.err = errDown })
-		for _, ch := range []Change{{Digest: digest("a")}, {ID: "acme"}, {}} {
+		for _, ch := range []tier.Change{{Digest: digest("a")}, {ID: "acme"}, {}} {
 			l.Invalidate(ch)
 			l.is(t, key("a"), "free", "stale")
 		}
@@ -81,25 +83,25 @@ func TestCacheInvalidateDown(t *testing.T) {
 // does not count after it, in any order of answers.
 func TestCacheInvalidateUnderWay(t *testing.T) {
 	for name, c := range map[string]struct {
-		change        Change
+		change        tier.Change
 		first, second time.Duration // how long the questions take
 	}{
-		"digest":       {Change{Digest: digest("a")}, 3 * time.Millisecond, time.Millisecond},
-		"id":           {Change{ID: "acme"}, 3 * time.Millisecond, time.Millisecond},
-		"everything":   {Change{}, 3 * time.Millisecond, time.Millisecond},
-		"in order":     {Change{ID: "acme"}, 3 * time.Millisecond, 4 * time.Millisecond},
-		"not asked by": {Change{ID: "acme"}, 3 * time.Millisecond, -1},
+		"digest":       {tier.Change{Digest: digest("a")}, 3 * time.Millisecond, time.Millisecond},
+		"id":           {tier.Change{ID: "acme"}, 3 * time.Millisecond, time.Millisecond},
+		"everything":   {tier.Change{}, 3 * time.Millisecond, time.Millisecond},
+		"in order":     {tier.Change{ID: "acme"}, 3 * time.Millisecond, 4 * time.Millisecond},
+		"not asked by": {tier.Change{ID: "acme"}, 3 * time.Millisecond, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFake()
-				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+				f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
 				f.delay = c.first
 				l := cache(t, f, nil)
-				got := make(chan Answer)
+				got := make(chan tier.Answer)
 				go func() { got <- l.resolve(t, key("a")) }()
 				time.Sleep(2 * time.Millisecond)
-				f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"))
+				f.set(tier.Subject{ID: "acme", Tier: "pro"}, digest("a"))
 				l.Invalidate(c.change)
 				if c.second >= 0 {
 					f.do(func() { f.delay = c.second })
@@ -130,9 +132,9 @@ func TestCacheStripes(t *testing.T) {
 				other = id
 			}
 		}
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
 		l.is(t, key("a"), "free", "")
-		l.Invalidate(Change{ID: other})
+		l.Invalidate(tier.Change{ID: other})
 		l.is(t, key("a"), "free", "")
 		l.is(t, key("a"), "free", "")
 		l.asks(t, f, 2)
@@ -155,7 +157,7 @@ func (l logged) run(t *testing.T) {
 func TestCacheRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a"))
 		l := cache(t, watched{f}, nil)
 		l.run(t)
 		w := <-f.watches
@@ -166,9 +168,9 @@ func TestCacheRun(t *testing.T) {
 		w.ready() // the record may have changed since the question
 		l.is(t, key("a"), "free", "")
 		l.asks(t, f, 2)
-		f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"))
+		f.set(tier.Subject{ID: "acme", Tier: "pro"}, digest("a"))
 		l.is(t, key("a"), "free", "")
-		w.changed(Change{ID: "acme"})
+		w.changed(tier.Change{ID: "acme"})
 		l.is(t, key("a"), "pro", "")
 		l.asks(t, f, 1)
 		if s := l.Stats(); !s.Watching || s.Pushes != 1 {
@@ -180,7 +182,7 @@ func TestCacheRun(t *testing.T) {
 		if l.Stats().Watching {
 			t.Error("the source tells no changes")
 		}
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a")) // while the source does not report changes
+		f.set(tier.Subject{ID: "acme", Tier: "free"}, digest("a")) // while the source does not report changes
 		// Run tries again, at growing intervals.
 		for i := range 12 {
 			began := time.Now()
@@ -196,7 +198,7 @@ func TestCacheRun(t *testing.T) {
 		if _, err := l.Lookup(t.Context(), key("a")); err != nil {
 			t.Fatal(err)
 		}
-		f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"))
+		f.set(tier.Subject{ID: "acme", Tier: "pro"}, digest("a"))
 		l.is(t, key("a"), "free", "")
 		w.ready()
 		l.is(t, key("a"), "pro", "")
