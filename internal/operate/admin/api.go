@@ -1,10 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -26,22 +26,47 @@ type route struct {
 	writes       bool     // needs a token of a line "act TOKEN"
 	params       []string // query parameters
 	summary      string   // for the list of the pages and the description of the API
-	serve        func(http.ResponseWriter, *http.Request, url.Values)
+	// serve returns what is written as JSON, or nil for an answer without a body. Its error is a [refusal], an
+	// [insight.InvalidError], or says why the store has no answer.
+	serve func(*http.Request, url.Values) (any, error)
 }
+
+// askTimeout bounds one request that asks a store or a customer source.
+const askTimeout = 5 * time.Second
 
 // ServeHTTP answers a request.
 func (r route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithTimeout(req.Context(), askTimeout)
+	defer cancel()
+	req = req.WithContext(ctx)
+	req.Body = http.MaxBytesReader(w, req.Body, maxBody)
+	var out any
 	query, err := readQuery(req, r.params)
 	if err == nil {
-		_, err = choice(query, "instances", []string{"all"}, "")
+		if _, err = choice(query, "instances", []string{"all"}, ""); err == nil {
+			out, err = r.serve(req, query)
+		}
 	}
-	if err != nil {
-		refuse(w, http.StatusBadRequest, "%s", err)
-		return
+	var data []byte
+	if err == nil {
+		if data, err = json.Marshal(out); err != nil {
+			err = refuse(http.StatusInternalServerError, "The answer is no JSON. This is a bug; please report it.")
+		}
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	r.serve(w, req, query)
+	switch text, is := out.(document); {
+	case err != nil:
+		writeProblem(w, err)
+	case out == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case is:
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = io.WriteString(w, string(text)) // on an error the client has gone
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(data, '\n')) // on an error the client has gone
+	}
 }
 
 // An api answers questions over HTTP as JSON.
@@ -49,15 +74,25 @@ type api struct{ Pages }
 
 // serve adds the API to mux: a path for each thing that can be asked or done.
 func (a *api) serve(mux *http.ServeMux) {
-	byPath := make(map[string][]route)
+	methods := make(map[string][]string)
 	for _, r := range a.routes() {
-		byPath[r.path] = append(byPath[r.path], r)
+		h := a.Access.Readers(r)
+		if r.writes {
+			h = a.Access.Actors(h)
+		}
+		mux.Handle(r.method+" "+r.path, h)
+		if methods[r.path] = append(methods[r.path], r.method); r.method == http.MethodGet { // the mux takes HEAD for it, too
+			methods[r.path] = append(methods[r.path], http.MethodHead)
+		}
 	}
-	for path, all := range byPath {
-		mux.Handle(path, a.dispatch(all))
+	for path, all := range methods {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", strings.Join(all, ", "))
+			writeProblem(w, refuse(http.StatusMethodNotAllowed, "%s has no method %s: use %s.", r.URL.Path, repeated(r.Method), strings.Join(all, " or ")))
+		})
 	}
 	mux.Handle("/v1/", a.Access.Readers(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, "This is no path of the API: GET /v1/openapi.yaml lists them.")
+		writeProblem(w, refuse(http.StatusNotFound, "This is no path of the API: GET /v1/openapi.yaml lists them."))
 	})))
 }
 
@@ -73,14 +108,13 @@ func (a *api) forPeers() http.Handler {
 	return mux
 }
 
-// answerAll answers with what this instance has, or with that of all instances, merged, if the query
-// wants it.
-func answerAll[T any](a *api, w http.ResponseWriter, r *http.Request, query url.Values, here T, sum func([]merge.Answer[T]) T) {
+// ofAll returns what this instance has, or what all instances have, merged, if the query wants it.
+func ofAll[T any](a *api, r *http.Request, query url.Values, here T, sum func([]merge.Answer[T]) T) (any, error) {
 	if query.Has("instances") {
 		query.Del("instances")
 		here = peers.Ask(r.Context(), a.Peers, r.URL.Path+"?"+query.Encode(), here, sum)
 	}
-	answer(w, here)
+	return here, nil
 }
 
 // routes returns all paths of the API.
@@ -112,29 +146,6 @@ func (a *api) routes() []route {
 	return all
 }
 
-func (a *api) dispatch(all []route) http.Handler {
-	byMethod := make(map[string]http.Handler)
-	var methods []string
-	for _, r := range all {
-		h := a.Access.Readers(r)
-		if r.writes {
-			h = a.Access.Actors(h)
-		}
-		byMethod[r.method] = h
-		if methods = append(methods, r.method); r.method == http.MethodGet {
-			byMethod[http.MethodHead], methods = h, append(methods, http.MethodHead)
-		}
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h := byMethod[r.Method]; h != nil {
-			h.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Allow", strings.Join(methods, ", "))
-		refuse(w, http.StatusMethodNotAllowed, "%s has no method %s: use %s.", r.URL.Path, repeated(r.Method), strings.Join(methods, " or "))
-	})
-}
-
 // Bounds of what a request may ask, in bytes.
 const (
 	maxParam = 8 << 10
@@ -145,20 +156,20 @@ const (
 func readQuery(r *http.Request, known []string) (url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, errors.New("the query is malformed: write name=value&name=value, with % for other characters")
+		return nil, bad("the query is malformed: write name=value&name=value, with %% for other characters")
 	}
 	for name, values := range query {
 		switch {
 		case !slices.Contains(known, name) && len(known) == 0:
-			return nil, fmt.Errorf("unknown parameter %s: %s takes none", repeated(name), r.URL.Path)
+			return nil, bad("unknown parameter %s: %s takes none", repeated(name), r.URL.Path)
 		case !slices.Contains(known, name):
-			return nil, fmt.Errorf("unknown parameter %s: %s takes %s", repeated(name), r.URL.Path, strings.Join(known, ", "))
+			return nil, bad("unknown parameter %s: %s takes %s", repeated(name), r.URL.Path, strings.Join(known, ", "))
 		case len(values) > 1:
-			return nil, fmt.Errorf("the parameter %q is there %d times: give it once", name, len(values))
+			return nil, bad("the parameter %q is there %d times: give it once", name, len(values))
 		case len(values[0]) > maxParam:
-			return nil, fmt.Errorf("the parameter %q has %d bytes, and may have at most %d", name, len(values[0]), maxParam)
+			return nil, bad("the parameter %q has %d bytes, and may have at most %d", name, len(values[0]), maxParam)
 		case !utf8.ValidString(values[0]):
-			return nil, fmt.Errorf("the parameter %q is not UTF-8", name)
+			return nil, bad("the parameter %q is not UTF-8", name)
 		}
 	}
 	return query, nil
@@ -172,95 +183,51 @@ func number(query url.Values, name string, most, otherwise int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, fmt.Errorf("%s=%s: write a whole number from 1 to %d", name, repeated(text), most)
+		return 0, bad("%s=%s: write a whole number from 1 to %d", name, repeated(text), most)
 	}
 	return n, nil
 }
 
-// readBody reads the JSON of a request into v. It answers the request if it cannot.
-func readBody(w http.ResponseWriter, r *http.Request, v any, example string) (ok bool) {
-	data, ok := readJSON(w, r)
-	if !ok {
-		return false
+// readBody reads the JSON of a request into v.
+func readBody(r *http.Request, v any, example string) error {
+	data, err := readJSON(r)
+	if err != nil {
+		return err
 	}
 	if err := strictJSON(data, v); err != nil {
-		refuse(w, http.StatusBadRequest, "The body: %s; send %s", err, example)
-		return false
+		return bad("The body: %s; send %s", err, example)
 	}
-	return true
+	return nil
 }
 
-// readJSON reads the body of a request. It answers the request if it cannot.
-func readJSON(w http.ResponseWriter, r *http.Request) (data []byte, ok bool) {
+// readJSON reads the body of a request.
+func readJSON(r *http.Request) ([]byte, error) {
 	// A page of another origin can send only other types without asking first.
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		refuse(w, http.StatusUnsupportedMediaType, "Send the body as Content-Type: application/json.")
-		return nil, false
+		return nil, refuse(http.StatusUnsupportedMediaType, "Send the body as Content-Type: application/json.")
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	data, err := io.ReadAll(r.Body)
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		refuse(w, http.StatusRequestEntityTooLarge, "The body may have at most %d bytes.", maxBody)
+		return nil, refuse(http.StatusRequestEntityTooLarge, "The body may have at most %d bytes.", maxBody)
 	} else if err != nil {
-		refuse(w, http.StatusBadRequest, "The body could not be read. Send it again.")
+		return nil, bad("The body could not be read. Send it again.")
 	}
-	return data, err == nil
+	return data, nil
 }
 
-func answer(w http.ResponseWriter, v any) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, "The answer is no JSON. This is a bug; please report it.")
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(data, '\n')) // on an error the client has gone
-}
-
-// askTimeout bounds one question to the store.
-const askTimeout = 5 * time.Second
-
-// failed answers that a question has no answer.
-func failed(w http.ResponseWriter, err error) {
-	var invalid *insight.InvalidError
-	switch {
-	case errors.As(err, &invalid):
-		refuse(w, http.StatusBadRequest, "%s", invalid)
-	case errors.Is(err, context.DeadlineExceeded):
-		refuse(w, http.StatusGatewayTimeout, "The store did not answer within %v. Ask again, or look at GET /v1/state.", askTimeout)
-	default:
-		refuse(w, http.StatusServiceUnavailable, "%s", err)
-	}
-}
-
-func (a *api) usage(w http.ResponseWriter, r *http.Request, query url.Values) {
-	q := insight.Query{
+func (a *api) usage(r *http.Request, query url.Values) (any, error) {
+	return a.Insight.Usage(r.Context(), insight.Query{
 		Subject: query.Get("subject"), Address: query.Get("address"), Digest: query.Get("digest"), Descriptor: query.Get("descriptor"),
 		Rule: query.Get("rule"), Cursor: query.Get("cursor"),
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
-	u, err := a.Insight.Usage(ctx, q)
-	if err != nil {
-		failed(w, err)
-		return
-	}
-	u.Limits = list(u.Limits)
-	answer(w, u)
+	})
 }
 
-func (a *api) logs(w http.ResponseWriter, r *http.Request, query url.Values) {
+func (a *api) logs(r *http.Request, query url.Values) (any, error) {
 	q := insight.LogsQuery{Cursor: query.Get("cursor")}
 	if query.Has("rule") {
 		q.Rules = strings.Split(query.Get("rule"), ",")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
-	logs, err := a.Insight.Logs(ctx, q)
-	if err != nil {
-		failed(w, err)
-		return
-	}
-	answer(w, logs)
+	return a.Insight.Logs(r.Context(), q)
 }
 
 // list returns v, or an empty slice instead of nil, so that its JSON is an array.
@@ -271,30 +238,20 @@ func list[T any](v []T) []T {
 	return v
 }
 
-func (a *api) reset(w http.ResponseWriter, r *http.Request, _ url.Values) {
+func (a *api) reset(r *http.Request, _ url.Values) (any, error) {
 	var q insight.ResetRequest
-	if !readBody(w, r, &q, `{"subject": "acme", "reason": "ticket 4711"}`) {
-		return
+	if err := readBody(r, &q, `{"subject": "acme", "reason": "ticket 4711"}`); err != nil {
+		return nil, err
 	}
 	q.Reason = strings.TrimSpace(q.Reason)
 	q.By = a.Access.Caller(r).By()
 	// The reset goes on if the client leaves, so that it is whole and in the audit log. It has its
 	// own time limit.
-	done, err := a.Insight.Reset(context.WithoutCancel(r.Context()), q)
-	if err != nil {
-		failed(w, err)
-		return
-	}
-	done.Removed = list(done.Removed)
-	answer(w, done)
+	return a.Insight.Reset(context.WithoutCancel(r.Context()), q)
 }
 
-func (a *api) resets(w http.ResponseWriter, r *http.Request, query url.Values) {
-	all := list(a.Insight.Audit())
-	for i := range all {
-		all[i].Removed = list(all[i].Removed)
-	}
-	answerAll(a, w, r, query, insight.Resets{Resets: all}, merge.Resets)
+func (a *api) resets(r *http.Request, query url.Values) (any, error) {
+	return ofAll(a, r, query, insight.Resets{Resets: list(a.Insight.Audit())}, merge.Resets)
 }
 
 // The values of parameters that have few.
@@ -310,7 +267,7 @@ func choice(query url.Values, name string, of []string, otherwise string) (strin
 	case !query.Has(name):
 		return otherwise, nil
 	case !slices.Contains(of, text):
-		return "", fmt.Errorf("%s=%s: write one of %s", name, repeated(text), strings.Join(of, ", "))
+		return "", bad("%s=%s: write one of %s", name, repeated(text), strings.Join(of, ", "))
 	default:
 		return text, nil
 	}
@@ -318,7 +275,7 @@ func choice(query url.Values, name string, of []string, otherwise string) (strin
 
 const maxTop = 1000
 
-func (a *api) top(w http.ResponseWriter, r *http.Request, query url.Values) {
+func (a *api) top(r *http.Request, query url.Values) (any, error) {
 	var q insight.TopQuery
 	var errs [4]error
 	var minutes string
@@ -326,11 +283,8 @@ func (a *api) top(w http.ResponseWriter, r *http.Request, query url.Values) {
 	q.Order, errs[1] = choice(query, "order", insight.TopOrders[:], "denied")
 	minutes, errs[2] = choice(query, "minutes", topMinutes, "5")
 	q.Limit, errs[3] = number(query, "limit", maxTop, 0)
-	for _, err := range errs {
-		if err != nil {
-			refuse(w, http.StatusBadRequest, "%s", err)
-			return
-		}
+	if err := cmp.Or(errs[:]...); err != nil {
+		return nil, err
 	}
 	q.Minutes, _ = strconv.Atoi(minutes) // it is one of topMinutes
 	limit := q.Limit
@@ -338,13 +292,13 @@ func (a *api) top(w http.ResponseWriter, r *http.Request, query url.Values) {
 		q.Limit = maxTop // a sum needs more of each list than it shows, or is too large
 		query.Set("limit", strconv.Itoa(maxTop))
 	}
-	answerAll(a, w, r, query, a.Insight.Top(q), func(all []merge.Answer[insight.Top]) insight.Top {
+	return ofAll(a, r, query, a.Insight.Top(q), func(all []merge.Answer[insight.Top]) insight.Top {
 		return merge.Tops(all, maxTop, limit)
 	})
 }
 
-func (a *api) state(w http.ResponseWriter, r *http.Request, query url.Values) {
-	answerAll(a, w, r, query, a.State(), merge.States)
+func (a *api) state(r *http.Request, query url.Values) (any, error) {
+	return ofAll(a, r, query, a.State(), merge.States)
 }
 
 // An ExplainRequest is the request that [Pages.Explain] explains.
@@ -377,24 +331,20 @@ type Explained struct {
 // maxExplained bounds the descriptors of one request.
 const maxExplained = 100
 
-func (a *api) explain(w http.ResponseWriter, r *http.Request, _ url.Values) {
+func (a *api) explain(r *http.Request, _ url.Values) (any, error) {
 	var q ExplainRequest
-	if !readBody(w, r, &q, `{"domain": "edge", "descriptors": ["route=search,api_key=k1"]}`) {
-		return
+	if err := readBody(r, &q, `{"domain": "edge", "descriptors": ["route=search,api_key=k1"]}`); err != nil {
+		return nil, err
 	}
 	if n := len(q.Descriptors); n == 0 || n > maxExplained {
-		refuse(w, http.StatusBadRequest, "descriptors: there are %d; give 1 to %d.", n, maxExplained)
-		return
+		return nil, bad("descriptors: there are %d; give 1 to %d.", n, maxExplained)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
-	e, err := a.Explain(ctx, q)
+	e, err := a.Explain(r.Context(), q)
 	if err != nil {
-		failed(w, err)
-		return
+		return nil, err
 	}
 	e.Steps, e.Rules = list(e.Steps), list(e.Rules)
-	answer(w, e)
+	return e, nil
 }
 
 // A Reloaded says which generation is active after a reload.
@@ -405,12 +355,11 @@ type Reloaded struct {
 	Rules   int  `json:"rules"`
 }
 
-func (a *api) reload(w http.ResponseWriter, r *http.Request, _ url.Values) {
+func (a *api) reload(r *http.Request, _ url.Values) (any, error) {
 	before := a.Active().Generation
 	if err := a.Reload(r.Context()); err != nil {
-		refuse(w, http.StatusUnprocessableEntity, "The last good configuration stays active. What is wrong:\n%s", err)
-		return
+		return nil, refuse(http.StatusUnprocessableEntity, "The last good configuration stays active. What is wrong:\n%s", err)
 	}
 	now := a.Active()
-	answer(w, Reloaded{now.Generation, now.Generation != before, len(now.Rules)})
+	return Reloaded{now.Generation, now.Generation != before, len(now.Rules)}, nil
 }

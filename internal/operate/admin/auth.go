@@ -280,7 +280,7 @@ func (a *Access) only(next http.Handler, may func(Caller) bool, denied string) h
 			w.Header().Set("WWW-Authenticate", `Bearer realm="slidegate"`)
 		}
 		a.warn(r, detail)
-		refuse(w, status, "%s", detail)
+		writeProblem(w, refuse(status, "%s", detail))
 	})
 }
 

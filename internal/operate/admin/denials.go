@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"context"
-	"errors"
-	"fmt"
+	"cmp"
 	"net/http"
 	"net/url"
 	"time"
@@ -26,7 +24,7 @@ func filter(query url.Values, now time.Time) (f insight.Filter, err error) {
 		return f, err
 	}
 	if f.Address != "" && insight.Address(f.Address) == "" {
-		return f, errors.New("address: write an address or a network, such as 192.0.2.0/24")
+		return f, bad("address: write an address or a network, such as 192.0.2.0/24")
 	}
 	f.Since, err = instant(query, "since", now, time.Time{})
 	return f, err
@@ -43,41 +41,32 @@ func instant(query url.Values, name string, now, otherwise time.Time) (time.Time
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, fmt.Errorf("%s=%s: write how long ago, such as 5m, or a time such as 2026-01-31T09:30:00Z", name, repeated(text))
+		return t, bad("%s=%s: write how long ago, such as 5m, or a time such as 2026-01-31T09:30:00Z", name, repeated(text))
 	}
 	return t, nil
 }
 
-func (a *api) denials(w http.ResponseWriter, r *http.Request, query url.Values) {
+func (a *api) denials(r *http.Request, query url.Values) (any, error) {
 	f, err := filter(query, time.Now())
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "%s", err)
-		return
+		return nil, err
 	}
-	answerAll(a, w, r, query, a.Insight.Denials(f), func(all []merge.Answer[insight.Denials]) insight.Denials {
+	return ofAll(a, r, query, a.Insight.Denials(f), func(all []merge.Answer[insight.Denials]) insight.Denials {
 		return merge.Denials(all, f.Limit)
 	})
 }
 
-func (a *api) history(w http.ResponseWriter, r *http.Request, query url.Values) {
+func (a *api) history(r *http.Request, query url.Values) (any, error) {
 	now := time.Now()
 	q := history.Query{Rule: query.Get("rule"), Subject: query.Get("subject")}
 	var errs [3]error
 	q.From, errs[0] = instant(query, "from", now, now.AddDate(0, 0, -7))
 	q.To, errs[1] = instant(query, "to", now, now)
 	if q.Rule != "" && q.Subject != "" {
-		errs[2] = errors.New("name one of rule and subject, not both")
+		errs[2] = bad("name one of rule and subject, not both")
 	}
-	if err := errors.Join(errs[:]...); err != nil {
-		refuse(w, http.StatusBadRequest, "%s", err)
-		return
+	if err := cmp.Or(errs[:]...); err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
-	all, err := a.History(ctx, q)
-	if err != nil {
-		failed(w, err)
-		return
-	}
-	answer(w, all)
+	return a.History(r.Context(), q)
 }

@@ -192,7 +192,7 @@ func TestOpenAPI(t *testing.T) {
 		return
 	}
 	var got any
-	if err := yaml.Unmarshal(openAPI, &got); err != nil {
+	if err := yaml.Unmarshal([]byte(openAPI), &got); err != nil {
 		t.Fatal(err)
 	}
 	back, err := json.Marshal(got)
@@ -339,7 +339,7 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 			t.Errorf("the index lacks %s: %s", r.path, index.Body)
 		}
 	}
-	if got := (call{method: http.MethodGet, path: "/v1/openapi.yaml"}).send(t, h); got.Code != 200 || !bytes.Equal(got.Body.Bytes(), openAPI) {
+	if got := (call{method: http.MethodGet, path: "/v1/openapi.yaml"}).send(t, h); got.Code != 200 || !bytes.Equal(got.Body.Bytes(), []byte(openAPI)) {
 		t.Errorf("/v1/openapi.yaml: %d", got.Code)
 	}
 }

@@ -110,18 +110,17 @@ func (r *Rule) Has(text string) bool {
 		slices.ContainsFunc(r.Limits, in) || slices.ContainsFunc(r.Words, in) || slices.ContainsFunc(r.Traits, in)
 }
 
-func (a *api) rules(w http.ResponseWriter, _ *http.Request, query url.Values) {
+func (a *api) rules(_ *http.Request, query url.Values) (any, error) {
 	limit, err := number(query, "limit", mostRules, usualRules)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "%s", err)
-		return
+		return nil, err
 	}
 	active := a.Active()
 	found := active.Find(query.Get("q"), query.Get("domain"))
-	answer(w, Rules{
+	return Rules{
 		Generation: active.Generation, Loaded: active.Loaded, Refused: active.Refused, Domains: active.Domains(),
 		Found: len(found), Rules: found[:min(limit, len(found))],
-	})
+	}, nil
 }
 
 // Domains returns the domains of the rules, sorted.

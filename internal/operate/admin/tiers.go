@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -23,9 +22,6 @@ type Tiers interface {
 	// Invalidate marks cached records as outdated, so that the source is asked again.
 	Invalidate(tier.Change)
 }
-
-// lookupTimeout bounds one lookup in the source.
-const lookupTimeout = 5 * time.Second
 
 // A Customer is what the customer source says of one key or id.
 type Customer struct {
@@ -84,43 +80,38 @@ type TierLookup struct {
 	Error string `json:"error,omitempty"`
 }
 
-func (a *api) tierLookup(w http.ResponseWriter, r *http.Request, query url.Values) {
+func (a *api) tierLookup(r *http.Request, query url.Values) (any, error) {
 	k := tier.Key{Digest: query.Get("digest"), ID: query.Get("id")}
 	if (k.Digest == "") == (k.ID == "") {
-		refuse(w, http.StatusBadRequest, "name one of digest and id")
-		return
+		return nil, bad("name one of digest and id")
 	}
 	if k.Digest != "" {
 		var err error
 		if k.Digest, err = tier.ReadDigest(k.Digest); err != nil {
-			refuse(w, http.StatusBadRequest, "digest: %s", err)
-			return
+			return nil, bad("digest: %s", err)
 		}
 	}
 	lookup := TierLookup{Cached: record(a.Tiers.Look(k))}
-	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
-	defer cancel()
-	now, err := a.Tiers.Lookup(ctx, k)
+	now, err := a.Tiers.Lookup(r.Context(), k)
 	if err != nil {
 		lookup.Error = err.Error()
 	} else {
 		lookup.Source = record(now)
 	}
-	answer(w, lookup)
+	return lookup, nil
 }
 
-func (a *api) tierInvalidate(w http.ResponseWriter, r *http.Request, _ url.Values) {
-	data, ok := readJSON(w, r)
-	if !ok {
-		return
+func (a *api) tierInvalidate(r *http.Request, _ url.Values) (any, error) {
+	data, err := readJSON(r)
+	if err != nil {
+		return nil, err
 	}
 	c, err := tier.ReadChange(data)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, `%s; send {"digest": "..."}, {"subject": "..."} or {"all": true}`, err)
-		return
+		return nil, bad(`%s; send {"digest": "..."}, {"subject": "..."} or {"all": true}`, err)
 	}
 	a.Tiers.Invalidate(c)
-	w.WriteHeader(http.StatusNoContent)
+	return nil, nil
 }
 
 // record returns the record of an inspection, or nil if there is none.
