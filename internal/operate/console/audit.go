@@ -13,7 +13,7 @@ import (
 
 func (c *Console) audit(w http.ResponseWriter, r *http.Request) {
 	all := peers.Ask(r.Context(), c.opts.Peers, "/v1/resets", insight.Resets{Resets: c.opts.Insight.Audit()}, merge.Resets)
-	c.show(w, r, http.StatusOK, view{Page: "audit", Nav: "audit", Title: "Audit", Refresh: 5, Instances: all.Instances, Data: auditPage{all.Resets}})
+	c.show(w, r, http.StatusOK, view{Page: "audit", Title: "Audit", Refresh: 5, Instances: all.Instances, Data: auditPage{all.Resets}})
 }
 
 // auditPage is the content of the page of resets.
@@ -51,9 +51,6 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) logIn(w http.ResponseWriter, r *http.Request) {
-	if !c.form(w, r) {
-		return
-	}
 	_, err := c.opts.Access.LogIn(w, r, r.PostForm.Get("token"))
 	if err == nil {
 		seeOther(w, "/")

@@ -16,18 +16,20 @@ import (
 // spark returns a small line of values.
 func spark(values []float64, class string) template.HTML {
 	const w, h = 96.0, 24.0
-	top := 0.0
-	for _, v := range values {
-		top = math.Max(top, v)
-	}
+	top := slices.Max(append([]float64{0}, values...))
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="spark %s" viewBox="0 0 %g %g" preserveAspectRatio="none" aria-hidden="true" focusable="false">`, class, w, h)
-	if len(values) > 1 {
-		line := path(values, top, w, h)
-		fmt.Fprintf(&b, `<path class="area" d="%s L%g %g L0 %g Z"/><path class="line" d="%s"/>`, line, w, h, h, line)
-	}
+	writeArea(&b, values, top, w, h, "")
 	b.WriteString(`</svg>`)
 	return template.HTML(b.String()) //nolint:gosec // numbers only
+}
+
+// writeArea writes a line through values, and the area below it.
+func writeArea(b *strings.Builder, values []float64, top, w, h float64, class string) {
+	if len(values) > 1 {
+		line := path(values, top, w, h)
+		fmt.Fprintf(b, `<path class="area%s" d="%s L%g %g L0 %g Z"/><path class="line%s" d="%s"/>`, class, line, w, h, h, class, line)
+	}
 }
 
 // path returns the path of a line through values, from the left edge to the right one.
@@ -79,27 +81,14 @@ type chart struct {
 // rateChart returns the chart of rates. Points are of one interval in seconds.
 func rateChart(decisions, denials, degraded []float64, interval float64) chart {
 	const w, h = 600.0, 160.0
-	top := 0.0
-	for _, v := range decisions {
-		top = math.Max(top, v)
-	}
-	for _, v := range denials {
-		top = math.Max(top, v)
-	}
-	top = niceTop(top)
+	top := niceTop(slices.Max(slices.Concat([]float64{0}, decisions, denials)))
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %g %g" preserveAspectRatio="none" aria-hidden="true" focusable="false">`, w, h)
 	for _, y := range []float64{0.5, h / 2, h - 0.5} {
 		fmt.Fprintf(&b, `<path class="grid" d="M0 %g H%g"/>`, y, w)
 	}
-	if len(decisions) > 1 {
-		line := path(decisions, top, w, h)
-		fmt.Fprintf(&b, `<path class="area" d="%s L%g %g L0 %g Z"/><path class="line" d="%s"/>`, line, w, h, h, line)
-	}
-	if len(denials) > 1 {
-		line := path(denials, top, w, h)
-		fmt.Fprintf(&b, `<path class="area denied" d="%s L%g %g L0 %g Z"/><path class="line denied" d="%s"/>`, line, w, h, h, line)
-	}
+	writeArea(&b, decisions, top, w, h, "")
+	writeArea(&b, denials, top, w, h, " denied")
 	some := slices.ContainsFunc(degraded, func(v float64) bool { return v > 0 })
 	if some {
 		fmt.Fprintf(&b, `<path class="line degraded" d="%s"/>`, path(degraded, top, w, h))

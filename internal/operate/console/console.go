@@ -167,10 +167,15 @@ func New(o Options) *Console {
 
 // ServeHTTP serves a page.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	r = r.WithContext(ctx)
 	if r.Body != nil {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	}
-	c.mux.ServeHTTP(w, r)
+	if r.Method != http.MethodPost || c.form(w, r) {
+		c.mux.ServeHTTP(w, r)
+	}
 }
 
 // reads lets a request pass if its sender may read, and sends a person to the login otherwise.
@@ -219,9 +224,8 @@ func address(page string, fields ...string) string {
 
 // A view is what the frame of every page needs.
 type view struct {
-	// Page is the name of the template, and Nav the entry of the menu that is open.
-	Page, Nav string
-	Title     string
+	// Page is the name of the template, and the entry of the menu that is open.
+	Page, Title string
 	// Refresh is the time between two requests of the live parts, in seconds. Zero: none.
 	Refresh int
 	Now     time.Time

@@ -73,30 +73,27 @@ var spans = map[string]time.Duration{"1m": time.Minute, "5m": 5 * time.Minute, "
 
 // filter reads a filter. Text that it does not recognize is not in it.
 func (c *Console) filter(ctx context.Context, get func(string) string) (p denialPage) {
-	if v := get("rule"); v != "" {
-		if p.Rule = c.ruleName(v); p.Rule == "" && !c.opts.Insight.IsKey(ctx, v) {
-			p.Rule = c.denied(ctx, insight.Filter{Rule: v}).Rule // it may be no longer active
+	read := func(field string, to *string, recognized func(typed string) string) {
+		if v := get(field); v != "" {
+			*to = recognized(v)
+			p.Unmatched = p.Unmatched || *to == ""
 		}
-		p.Unmatched = p.Unmatched || p.Rule == ""
 	}
-	if v := get("subject"); v != "" {
+	read("rule", &p.Rule, func(v string) string {
+		if name := c.ruleName(v); name != "" || c.opts.Insight.IsKey(ctx, v) {
+			return name
+		}
+		return c.denied(ctx, insight.Filter{Rule: v}).Rule // it may be no longer active
+	})
+	read("subject", &p.Subject, func(v string) string {
 		if _, ok := c.opts.Insight.Find(ctx, insight.Query{Subject: v}, v); ok {
-			p.Subject = v
+			return v
 		}
-		p.Unmatched = p.Unmatched || p.Subject == ""
-	}
-	if v := get("route"); v != "" {
-		p.Route = c.denied(ctx, insight.Filter{Route: v}).Route
-		p.Unmatched = p.Unmatched || p.Route == ""
-	}
-	if v := get("address"); v != "" {
-		p.Address = identity.MaskAddress(insight.Address(v))
-		p.Unmatched = p.Unmatched || p.Address == ""
-	}
-	if v := get("request"); v != "" {
-		p.Request = c.denied(ctx, insight.Filter{Request: v}).RequestID
-		p.Unmatched = p.Unmatched || p.Request == ""
-	}
+		return ""
+	})
+	read("route", &p.Route, func(v string) string { return c.denied(ctx, insight.Filter{Route: v}).Route })
+	read("address", &p.Address, func(v string) string { return identity.MaskAddress(insight.Address(v)) })
+	read("request", &p.Request, func(v string) string { return c.denied(ctx, insight.Filter{Request: v}).RequestID })
 	if v := get("shadow"); v == "only" || v == "no" {
 		p.Shadow = v
 	}
@@ -112,8 +109,7 @@ func (p denialPage) address(page string) string {
 }
 
 func (c *Console) denials(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
+	ctx := r.Context()
 	q := r.URL.Query()
 	p := c.filter(ctx, q.Get)
 	p.Unmatched = p.Unmatched || q.Has("unmatched")
@@ -121,7 +117,7 @@ func (c *Console) denials(w http.ResponseWriter, r *http.Request) {
 	p.Denials = c.ofAll(ctx, f, p.Since)
 	p.Bursts = bursts(p.Denials.Denials, denialsShown)
 	p.Rules = c.offered(p.Rule)
-	c.show(w, r, http.StatusOK, view{Page: "denials", Nav: "denials", Title: "Denials", Refresh: 1, Instances: p.Instances, Data: p})
+	c.show(w, r, http.StatusOK, view{Page: "denials", Title: "Denials", Refresh: 1, Instances: p.Instances, Data: p})
 }
 
 // ofAll returns the denials of all instances that a filter finds, since one of spans.
@@ -143,8 +139,8 @@ func (c *Console) denied(ctx context.Context, f insight.Filter) (d insight.Denia
 	if len(all) == 0 {
 		all = c.ofAll(ctx, f, "").Denials
 	}
-	for _, d = range all {
-		break
+	if len(all) > 0 {
+		d = all[0]
 	}
 	return d
 }
@@ -152,33 +148,27 @@ func (c *Console) denied(ctx context.Context, f insight.Filter) (d insight.Denia
 // offered returns the names of rules that the form of denials offers.
 func (c *Console) offered(chosen string) []string {
 	const most = 200
-	var names []string
-	seen := map[string]bool{}
-	add := func(name string) {
-		if name != "" && !seen[name] && len(names) < most {
-			seen[name] = true
-			names = append(names, name)
-		}
-	}
-	add(chosen)
+	names := []string{chosen}
 	for _, d := range c.opts.Insight.Denials(insight.Filter{Limit: maxOffered}).Denials {
-		add(d.Rule)
+		names = append(names, d.Rule)
 	}
 	for _, r := range c.opts.Active().Rules {
-		add(r.Name)
+		names = append(names, r.Name)
 	}
+	seen := map[string]bool{"": true}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		again := seen[name]
+		seen[name] = true
+		return again
+	})
+	names = names[:min(len(names), most)]
 	slices.Sort(names)
 	return names
 }
 
 // filterDenials redirects to the page of the denials that a form chooses.
 func (c *Console) filterDenials(w http.ResponseWriter, r *http.Request) {
-	if !c.form(w, r) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
-	p := c.filter(ctx, r.PostForm.Get)
+	p := c.filter(r.Context(), r.PostForm.Get)
 	target := p.address("/denials")
 	if p.Unmatched {
 		if p.Filtered {

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -24,11 +23,7 @@ func (c *Console) grantsOf(p *subjectPage) (all []*grant.Grant) {
 
 // grant makes a grant for the subject of a form, or revokes one.
 func (c *Console) grant(w http.ResponseWriter, r *http.Request) {
-	if !c.form(w, r) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
+	ctx := r.Context()
 	get := r.PostForm.Get
 	q, ok := c.query(ctx, get)
 	if !ok {

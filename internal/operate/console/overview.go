@@ -41,7 +41,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 			o.Down++
 		}
 	}
-	c.show(w, r, http.StatusOK, view{Page: "overview", Nav: "overview", Title: "Overview", Refresh: 2, State: &s, Instances: s.Instances, Data: o})
+	c.show(w, r, http.StatusOK, view{Page: "overview", Title: "Overview", Refresh: 2, State: &s, Instances: s.Instances, Data: o})
 }
 
 // stateOfAll returns the state of all instances.
@@ -51,17 +51,12 @@ func (c *Console) stateOfAll(ctx context.Context) glance.State {
 
 // find redirects to the page of the subject that was typed into the search box.
 func (c *Console) find(w http.ResponseWriter, r *http.Request) {
-	if !c.form(w, r) {
-		return
-	}
 	typed := strings.TrimSpace(r.PostForm.Get("who"))
 	if typed == "" {
 		seeOther(w, "/subject")
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
-	switch found := c.opts.Insight.Search(ctx, typed); {
+	switch found := c.opts.Insight.Search(r.Context(), typed); {
 	case found.RequestID != "":
 		seeOther(w, address("/denials", "request", found.RequestID))
 	case found.Rule != "":
@@ -76,9 +71,6 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 // suggest answers with the ids that the text in the search box may mean, as JSON. The text is in the
 // body, because it may be an API key.
 func (c *Console) suggest(w http.ResponseWriter, r *http.Request) {
-	if !c.form(w, r) {
-		return
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")

@@ -70,7 +70,7 @@ func (c *Console) rules(w http.ResponseWriter, r *http.Request) {
 	from, _ := strconv.Atoi(q.Get("from")) // a malformed number means the first page
 	s := c.stateOfAll(r.Context())
 	p.fill(s.Rates.Rules, from)
-	v := view{Page: "rules", Nav: "rules", Title: "Rules", Refresh: 5, State: &s, Instances: s.Instances, Data: p}
+	v := view{Page: "rules", Title: "Rules", Refresh: 5, State: &s, Instances: s.Instances, Data: p}
 	if p.Rule != "" {
 		v.Past = c.past(r.Context(), history.Query{Rule: p.Rule})
 	}
@@ -79,9 +79,6 @@ func (c *Console) rules(w http.ResponseWriter, r *http.Request) {
 
 // filterRules redirects to the page of the rules that a form chooses.
 func (c *Console) filterRules(w http.ResponseWriter, r *http.Request) {
-	if !c.form(w, r) {
-		return
-	}
 	p := rulePage{Active: c.opts.Active()}
 	p.choose(r.PostForm.Get)
 	p.Rule = ""

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
@@ -123,8 +124,7 @@ func (c *Console) query(ctx context.Context, get func(string) string) (q insight
 }
 
 func (c *Console) subject(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
+	ctx := r.Context()
 	get := r.URL.Query().Get
 	if get("id")+get("address")+get("digest") == "" {
 		c.showSubject(w, r, http.StatusOK, subjectPage{Empty: true})
@@ -154,19 +154,14 @@ func (c *Console) unrecognized(w http.ResponseWriter, r *http.Request, text stri
 
 // ruleName returns the name of a rule, or an empty text if no rule has that name.
 func (c *Console) ruleName(name string) string {
-	if name == "" {
-		return ""
-	}
-	for _, rule := range c.opts.Active().Rules {
-		if rule.Name == name {
-			return name
-		}
+	if slices.ContainsFunc(c.opts.Active().Rules, func(r admin.Rule) bool { return r.Name == name }) {
+		return name
 	}
 	return ""
 }
 
 func (c *Console) showSubject(w http.ResponseWriter, r *http.Request, code int, p subjectPage) {
-	v := view{Page: "subject", Nav: "find", Title: "Find a customer", Instances: p.Denied.All.Instances, Data: p}
+	v := view{Page: "subject", Title: "Find a customer", Instances: p.Denied.All.Instances, Data: p}
 	if !p.Empty && !p.Unrecognized {
 		v.Title, v.Refresh = safetext.Runes(p.Name(), 60), 2
 	}
@@ -324,11 +319,7 @@ func (p *subjectPage) headline() {
 }
 
 func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
-	if !c.form(w, r) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
+	ctx := r.Context()
 	q, ok := c.query(ctx, r.PostForm.Get)
 	if !ok {
 		c.unrecognized(w, r, r.PostForm.Get("id"))

@@ -42,7 +42,7 @@ func (c *Console) top(w http.ResponseWriter, r *http.Request) {
 	for _, e := range p.Entries {
 		p.Most = max(p.Most, float64(e.Count))
 	}
-	c.show(w, r, http.StatusOK, view{Page: "top", Nav: "top", Title: "Top", Refresh: 5, Instances: p.Instances, Data: p})
+	c.show(w, r, http.StatusOK, view{Page: "top", Title: "Top", Refresh: 5, Instances: p.Instances, Data: p})
 }
 
 // A choice is one of several links.

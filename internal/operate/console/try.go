@@ -40,16 +40,11 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request) {
 	p := trialPage{Cost: "1", Domains: c.opts.Active().Domains(), Tiers: c.opts.TierNames()}
 	code := http.StatusOK
 	if r.Method == http.MethodPost {
-		if !c.form(w, r) {
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-		defer cancel()
-		if c.explain(ctx, r.PostForm.Get, &p); p.Wrong != "" {
+		if c.explain(r.Context(), r.PostForm.Get, &p); p.Wrong != "" {
 			code = http.StatusUnprocessableEntity
 		}
 	}
-	c.show(w, r, code, view{Page: "try", Nav: "try", Title: "Try it", Data: p})
+	c.show(w, r, code, view{Page: "try", Title: "Try it", Data: p})
 }
 
 func (c *Console) explain(ctx context.Context, get func(string) string, p *trialPage) {
