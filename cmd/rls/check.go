@@ -39,6 +39,9 @@ func checkOf(c *cli) *cobra.Command {
 	f.IntVar(&k.Hops, "hops", -1, "how many trusted proxies stand in front of Envoy (default unknown)")
 	f.Lookup("hops").DefValue = "0"
 	wordVar(cmd, &k.FailOn, "fail-on", string(envoycheck.Error), "exit 1 for `SEVERITY`: error or warning", string(envoycheck.Error), string(envoycheck.Warning))
+	f.StringVar(&k.Probe.URL, "probe", "", "ask Envoy too: send one GET with a random key for each route of the listener at `URL`, which rls denies without a charge. The token must be one that may act. A request that passes reaches the application; it is the last one")
+	f.StringVar(&k.Probe.Header, "probe-header", "", "the `NAME` of the header with the key (default the first header of authz.credentials, x-api-key)")
+	f.StringSliceVar(&k.Probe.Paths, "probe-path", nil, "`PATHS` of routes with one path or a regular expression, which are not probed without them")
 	return cmd
 }
 
@@ -47,8 +50,14 @@ var errFound = errors.New("limits are not in force as configured")
 
 // Run prints what is wrong between Envoy and rls.
 func (k *checkCmd) Run(c *cli) error {
-	if len(k.Rules) > 0 && len(k.Admin) > 0 {
+	switch {
+	case len(k.Rules) > 0 && len(k.Admin) > 0:
 		return usage("--rules and --admin: give one")
+	case k.Probe.URL != "" && len(k.Rules) > 0:
+		return usage("--probe asks the running service: leave out --rules")
+	}
+	if err := k.Probe.Valid(); err != nil {
+		return usageError{err}
 	}
 	service, err := k.service(c)
 	if err != nil {
@@ -63,13 +72,16 @@ func (k *checkCmd) Run(c *cli) error {
 			return usage("--listener: Envoy has no listener %q", name)
 		}
 	}
-	report := envoycheck.Run(seen, service, k.Options)
+	report, unanswered := envoycheck.Run(context.Background(), seen, service, k.Options)
 	if k.JSON {
 		if err := encode(report); err != nil {
 			return err
 		}
 	} else {
 		report.WriteText(&stdout, widthOf(os.Stdout), coloursOf(os.Stdout))
+	}
+	if unanswered != nil {
+		return partial{unanswered}
 	}
 	if report.Has(envoycheck.Severity(k.FailOn)) {
 		return errFound
@@ -108,6 +120,7 @@ func (k *checkCmd) service(c *cli) (*envoycheck.Service, error) {
 		if err != nil {
 			return nil, err
 		}
+		k.Probe.Ask = ask
 		if err := out.Ask(context.Background(), ask); err != nil {
 			return nil, partial{err}
 		}

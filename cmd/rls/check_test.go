@@ -36,6 +36,11 @@ func TestCheck(t *testing.T) {
 	}
 	server := httptest.NewServer(mux) // is Envoy and rls
 	defer server.Close()
+	second := http.NewServeMux() // another rls
+	second.HandleFunc("/v1/rules", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"found": 0, "rules": []}`)) })
+	second.Handle("/", mux)
+	others := httptest.NewServer(second)
+	defer others.Close()
 	for _, tt := range []struct {
 		name   string
 		args   []string
@@ -56,6 +61,12 @@ func TestCheck(t *testing.T) {
 		{name: "another file", args: []string{"--envoy-dump", rules, "--rules", rules}, code: 2, stderr: "the dump is not JSON as Envoy writes it"},
 		{name: "an unknown listener", args: []string{"--envoy-dump", dump, "--rules", rules, "--listener", "out"}, code: 2, stderr: `Envoy has no listener "out"`},
 		{name: "an unknown severity", args: []string{"--envoy-dump", dump, "--fail-on", "note"}, code: 2, stderr: "--fail-on: expected error or warning"},
+		{name: "instances with other rules", args: []string{"--envoy-dump", dump, "--admin", server.URL + "," + others.URL}, code: 3, stderr: "have other rules: check them one by one"},
+		{name: "one of two instances", args: []string{"--envoy-dump", dump, "--admin", server.URL + ",127.0.0.1:1"}, code: 3, stderr: "127.0.0.1:1: the admin port does not answer"},
+		{name: "a probe without a service", args: []string{"--probe", "http://a", "--rules", rules}, code: 2, stderr: "--probe asks the running service"},
+		{name: "a probe of a path", args: []string{"--envoy-dump", dump, "--admin", server.URL, "--probe", "http://a/b"}, code: 2, stderr: "--probe: expected the URL of a listener"},
+		{name: "a probe path that is none", args: []string{"--envoy-dump", dump, "--admin", server.URL, "--probe", "http://a", "--probe-path", "b"}, code: 2, stderr: `--probe-path: "b" does not begin with /`},
+		{name: "a probe without a key", args: []string{"--envoy-dump", dump, "--admin", server.URL, "--probe", "http://a"}, code: 1, out: "not read: route h/all of listener in by the probe: no descriptor has the header x-api-key"},
 		{name: "two kinds of rules", args: []string{"--admin", "a:1", "--rules", rules}, code: 2, stderr: "--rules and --admin: give one"},
 		{name: "settings as rules", args: []string{"--envoy-dump", dump, "--rules", set}, code: 2, stderr: "settings go into --config"},
 	} {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
@@ -285,6 +286,12 @@ func (r *running) post(path string) {
 // A report is what rls check prints as JSON.
 type report struct {
 	Findings []finding `json:"findings"`
+	NotRead  []string  `json:"not_read"`
+	Probed   []struct {
+		Where  string
+		Status int
+		Calls  []probe.Call
+	}
 }
 
 type finding struct{ Severity, Code, Where, Message, Passes, Fix string }

@@ -63,11 +63,6 @@ func (in *input) waits(f *limitFilter) {
 
 // authorizationCalls checks how ext_authz filters call rls.
 func (in *input) authorizationCalls() {
-	// Without settings, the credentials may be others.
-	credentials, severity := settings.Default().Authz.Credentials, Warning
-	if s := in.service.Settings; s != nil {
-		credentials, severity = s.Authz.Credentials, Error
-	}
 	for m := range in.managers() {
 		for _, f := range m.authorizations {
 			if f.Open {
@@ -76,11 +71,22 @@ func (in *input) authorizationCalls() {
 			if m.namesContext() {
 				in.repeats(&f.filter, f.Call)
 			}
-			if !slices.ContainsFunc(credentials, f.sends) {
-				in.report(credentialNotSent, f.where(), "Envoy sends rls no header that can have a credential of authz.credentials, so rls refuses every request.").Severity = severity
+			if !slices.ContainsFunc(in.service.credentials(), f.sends) {
+				found := in.report(credentialNotSent, f.where(), "Envoy sends rls no header that can have a credential of authz.credentials, so rls refuses every request.")
+				if in.service.Settings == nil {
+					found.Severity = Warning
+				}
 			}
 		}
 	}
+}
+
+// credentials returns those of the settings. Without settings they may be others.
+func (s *Service) credentials() []settings.Credential {
+	if s.Settings == nil {
+		return settings.Default().Authz.Credentials
+	}
+	return s.Settings.Authz.Credentials
 }
 
 // headerOf returns the header of a credential in lower case. Empty: it is a query parameter.

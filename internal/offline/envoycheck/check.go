@@ -2,6 +2,7 @@ package envoycheck
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -53,6 +54,8 @@ type Options struct {
 	Complete bool
 	// Hops is how many trusted proxies stand in front of Envoy. Negative: unknown.
 	Hops int
+	// Probe sends requests to Envoy.
+	Probe Prober
 }
 
 // input is what the checks look at, and what they find.
@@ -66,6 +69,7 @@ type input struct {
 	sites, chosen []*site  // chosen are those to check
 	domains       map[string]*descriptors.Tree[*Rule]
 	matched       map[string][]*Rule // by domain and descriptor
+	probed        []*Probed
 }
 
 // notRead adds what a check cannot read, so that a person does not take it for right.
@@ -91,12 +95,14 @@ func (in *input) reportSent(k kind, s *sent, format string, args ...any) *Findin
 type Report struct {
 	Findings []Finding `json:"findings"`
 	// Proven is the sentence that a report without errors stands for.
-	Proven  string   `json:"proven"`
-	NotRead []string `json:"not_read"`
+	Proven  string    `json:"proven"`
+	NotRead []string  `json:"not_read"`
+	Probed  []*Probed `json:"probed,omitempty"`
 }
 
-// Run compares what Envoy shows with what is known of rls.
-func Run(seen *envoydump.Seen, service *Service, o Options) *Report {
+// Run compares what Envoy shows with what is known of rls. Its error says that a probe got no answer; the report has
+// the rest.
+func Run(ctx context.Context, seen *envoydump.Seen, service *Service, o Options) (*Report, error) {
 	in := &input{Seen: seen, service: service, options: o, unread: slices.Clone(seen.NotRead), matched: make(map[string][]*Rule)}
 	if len(seen.Listeners) == 0 {
 		in.notRead("listeners: Envoy shows none")
@@ -109,7 +115,11 @@ func Run(seen *envoydump.Seen, service *Service, o Options) *Report {
 	} {
 		check()
 	}
-	out, reported := &Report{Findings: []Finding{}, NotRead: []string{}, Proven: in.proven()}, make(map[Finding]bool)
+	var err error
+	if o.Probe.URL != "" {
+		err = in.probe(ctx, &o.Probe)
+	}
+	out, reported := &Report{Findings: []Finding{}, NotRead: []string{}, Proven: in.proven(), Probed: in.probed}, make(map[Finding]bool)
 	for _, f := range in.findings {
 		f.Where, f.Message, f.Passes, f.Fix = safetext.Text(f.Where), safetext.Text(f.Message), safetext.Text(f.Passes), safetext.Text(f.Fix)
 		if !reported[f] {
@@ -123,7 +133,7 @@ func Run(seen *envoydump.Seen, service *Service, o Options) *Report {
 	}
 	slices.Sort(out.NotRead)
 	out.NotRead = slices.Compact(out.NotRead)
-	return out
+	return out, err
 }
 
 func (s Severity) rank() int { return slices.Index([]Severity{Error, Warning, Note}, s) }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/glance"
@@ -170,7 +171,11 @@ func run(t *testing.T, dump string, o Options, rules ...admin.Rule) *Report {
 		t.Fatal(err)
 	}
 	o.Hops = -1
-	return Run(seen, &Service{Rules: rulesFrom(rules)}, o)
+	report, err := Run(t.Context(), seen, &Service{Rules: rulesFrom(rules)}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
 }
 
 // TestDescribedRules reads the words of a running service.
@@ -204,8 +209,12 @@ func TestText(t *testing.T) {
 		routes = append(routes, fmt.Sprintf(`{"name": "r%d", "match": {"path": "/%d"}, "route": {"cluster": "app"}}`, i, i))
 	}
 	report := run(t, dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), strings.Join(routes, ", "))))), Options{}, perAddress)
+	report.Probed = []*Probed{{Where: "route h/r0", Status: 429, Calls: []probe.Call{{Service: "ext_authz", Domain: "edge", Descriptors: []string{"a=1", "b"}, Deadline: 9, Context: map[string]string{"domain": "edge"}}}}}
 	var out strings.Builder
 	report.WriteText(&out, 60, false)
+	if want := "\nprobed: route h/r0: 429\n  ext_authz of domain edge, 9 ms left: [a=1] [b], domain: edge\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("got\n%s\nwant %s", out.String(), want)
+	}
 	for line := range strings.Lines(out.String()) {
 		if len(line) > 70 && !strings.HasPrefix(line, "not read") {
 			t.Errorf("the line is too long: %s", line)
@@ -225,7 +234,7 @@ func FuzzRun(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		report := Run(seen, &Service{Rules: rulesFrom([]admin.Rule{perAddress, described("edge", "1 per 1s", "route=a", "x*")})}, Options{Edge: true, Complete: true})
+		report, _ := Run(t.Context(), seen, &Service{Rules: rulesFrom([]admin.Rule{perAddress, described("edge", "1 per 1s", "route=a", "x*")})}, Options{Edge: true, Complete: true})
 		for _, f := range report.Findings {
 			if all := f.Where + f.Message + f.Passes + f.Fix; strings.ContainsFunc(all, safetext.Unsafe) || f.Severity.rank() < 0 {
 				t.Errorf("%q: %+v", text, f)

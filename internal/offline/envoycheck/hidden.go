@@ -66,6 +66,12 @@ func pathsOf(m *envoydump.Match) paths {
 	return p
 }
 
+// takes reports whether these are the path of a request, or a path that a regular expression fits.
+func (p paths) takes(path string) bool {
+	path, _, _ = strings.Cut(path, "?")
+	return p.Path != "" && path == p.Path || p.regex != nil && p.regex.MatchString(path)
+}
+
 // cover reports whether the paths of a wide route are all those of another one, as far as their texts
 // show that.
 func (p paths) cover(o paths) bool {

@@ -128,4 +128,7 @@ var (
 	adminExposed       = kind{Warning, "admin-exposed", "", "Open it on 127.0.0.1 only."}
 	listenerRejected   = kind{Error, "listener-rejected", old, "Repair what the message names."}
 	routesRejected     = kind{Error, "routes-rejected", old, "Look at Envoy's log for the reason."}
+	probePassed        = kind{Error, "probe-passed", ofRoute, "Repair what the other findings name of this route, and probe again."}
+	notProbed          = kind{Error, "not-probed", "", "Name the listener in --listener, paths of its routes in --probe-path, or the header of keys in --probe-header."}
+	contextWrong       = kind{Error, "context-wrong", ofRoute, "Correct the context_extensions of the route."}
 )

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
 )
 
 // wrongDomains finds filters and routes that ask for a domain without rules.

@@ -155,7 +155,7 @@ func (in *input) ask(r *route, f *limitFilter) {
 		in.notRead("what %s says to filter %s", r.where, f.Name)
 	}
 	per := r.ratelimit(f.Name)
-	domain, own, host := cmp.Or(per.Domain, f.Domain), r.Action.Limits, r.host.Limits
+	domain, local, host := cmp.Or(per.Domain, f.Domain), r.Action.Limits, r.host.Limits
 	instead := per.Limits
 	if len(instead) == 0 {
 		instead = f.Limits
@@ -163,12 +163,12 @@ func (in *input) ask(r *route, f *limitFilter) {
 	switch {
 	case len(instead) > 0:
 		r.sends = append(r.sends, in.sent(r, f, domain, instead, false)...)
-		r.unused = append(r.unused, in.sent(r, f, domain, own, true)...)
-	case r.Action.IncludeVH || per.VH == "INCLUDE" || per.VH != "IGNORE" && len(own) == 0:
-		own, host = slices.Concat(own, host), nil
+		r.unused = append(r.unused, in.sent(r, f, domain, local, true)...)
+	case r.Action.IncludeVH || per.VH == "INCLUDE" || per.VH != "IGNORE" && len(local) == 0:
+		local, host = slices.Concat(local, host), nil
 		fallthrough
 	default:
-		r.sends = append(r.sends, in.sent(r, f, domain, own, true)...)
+		r.sends = append(r.sends, in.sent(r, f, domain, local, true)...)
 		r.ignored = r.ignored || per.VH == "IGNORE" && !r.Action.IncludeVH
 	}
 	r.hidden = append(r.hidden, in.sent(r, f, domain, host, true)...)

@@ -1,9 +1,11 @@
 package envoycheck
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,32 +47,37 @@ func (r *Rule) add(t *rules.Terms, observed bool) {
 	}
 }
 
-// Ask takes the rules of the first instance of a running service, and what it says of itself.
+// Ask takes the rules of a running service, and what it says of itself. All instances must have the same rules.
 func (s *Service) Ask(ctx context.Context, ask *client.Client) error {
-	of := ask.Instances[0]
-	described, err := ask.Rules(ctx, of)
-	if err != nil {
-		return err
-	}
-	if len(described.Rules) < described.Found {
-		return fmt.Errorf("rls has %d rules, and check reads at most %d: give --rules", described.Found, len(described.Rules))
-	}
-	s.Rules = rulesFrom(described.Rules)
-	state, err := ask.State(ctx, of)
-	if err != nil {
-		return err
-	}
-	s.add(state)
+	all, states := client.AskAll(ctx, ask, ask.Rules), client.AskAll(ctx, ask, ask.State)
 	whole, _ := ask.Denials(ctx, url.Values{"shadow": {"no"}}, 1)
-	if first := whole[0]; first.Err == nil && len(first.Value.Denials) > 0 {
-		s.Denied = first.Value.Seen
+	if err := cmp.Or(client.Failed(all), client.Failed(states), client.Failed(whole)); err != nil {
+		return err
 	}
-	return whole[0].Err
+	first := all[0].Value
+	for _, one := range all {
+		if !reflect.DeepEqual(one.Value.Rules, first.Rules) {
+			return fmt.Errorf("%s and %s have other rules: check them one by one", all[0].From, one.From)
+		}
+	}
+	if len(first.Rules) < first.Found {
+		return fmt.Errorf("rls has %d rules, and check reads at most %d: give --rules", first.Found, len(first.Rules))
+	}
+	s.Rules = rulesFrom(first.Rules)
+	for _, one := range states {
+		s.add(one.Value)
+	}
+	for _, one := range whole {
+		if len(one.Value.Denials) > 0 {
+			s.Denied += one.Value.Seen
+		}
+	}
+	return nil
 }
 
 // add adds what a running service says of itself.
 func (s *Service) add(state *glance.State) {
-	s.StoreTimeout = time.Duration(state.Latency.Deadline * float64(time.Second))
+	s.StoreTimeout = max(s.StoreTimeout, time.Duration(state.Latency.Deadline*float64(time.Second)))
 	if slices.ContainsFunc(state.Config.Notes, func(note string) bool { return strings.HasPrefix(note, "rules.shadow_mode:") }) {
 		for i := range s.Rules {
 			s.Rules[i].Limits, s.Rules[i].Observed = false, "100% observed"

@@ -42,6 +42,9 @@ func (r *Report) WriteText(w io.Writer, width int, paint terminal.Colours) {
 	if len(r.Findings) > 0 {
 		fmt.Fprintln(w)
 	}
+	for _, one := range r.Probed {
+		fmt.Fprintln(w, one.text())
+	}
 	for _, text := range r.NotRead {
 		fmt.Fprintf(w, "not read: %s\n", text)
 	}

@@ -43,7 +43,7 @@ type Threshold struct {
 
 // An Assignment has the endpoints of a cluster.
 type Assignment struct {
-	Cluster   string     `json:"cluster_name"`
+	Cluster   string `json:"cluster_name"`
 	Endpoints []struct {
 		LB []struct{} `json:"lb_endpoints"`
 	} `json:"endpoints"`

@@ -12,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/merge"
+	"github.com/slidegate/slidegate/internal/operate/probelist"
 )
 
 func get[T any](ctx context.Context, c *Client, to Instance, path string, values url.Values) (*T, error) {
@@ -87,6 +89,17 @@ func getAll[T any](ctx context.Context, c *Client, path string, values url.Value
 func (c *Client) Explain(ctx context.Context, request admin.ExplainRequest) (*admin.Explained, error) {
 	out := new(admin.Explained)
 	return out, c.call(ctx, c.Instances[0], http.MethodPost, "/v1/explain", request, out)
+}
+
+// StartProbe starts a probe at the first instance. Those that share its store have it within a second.
+func (c *Client) StartProbe(ctx context.Context, request probelist.Request) (*probe.Probe, error) {
+	out := new(probe.Probe)
+	return out, c.call(ctx, c.Instances[0], http.MethodPost, "/v1/probe", request, out)
+}
+
+// Probe returns a probe with what an instance knows of it.
+func (c *Client) Probe(ctx context.Context, to Instance, id string) (*probe.Probe, error) {
+	return get[probe.Probe](ctx, c, to, "/v1/probe", url.Values{"id": {id}})
 }
 
 // Reload makes an instance read its rules and tiers again.
