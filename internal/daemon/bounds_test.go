@@ -368,41 +368,24 @@ func TestMemoryLimit(t *testing.T) {
 		"proc/self/cgroup":         {Data: []byte("0::/\n")},
 		"sys/fs/cgroup/memory.max": {Data: []byte("4000000000\n")},
 	}
-	s := settings.Default()
-	s.Store.Memory.MaxBytes = 1 << 30
-	limit := func(environment string, system fstest.MapFS, store string) (int64, string) {
+	limit := func(environment string, system fstest.MapFS) (int64, string) {
 		t.Setenv("GOMEMLIMIT", environment)
-		s.Store.Type = store
 		debug.SetMemoryLimit(before)
 		core, logs := observer.New(zapcore.InfoLevel)
-		limitMemory(s, system, zap.New(core))
+		limitMemory(system, zap.New(core))
 		from := ""
 		if logs.Len() > 0 {
 			from = logs.All()[0].ContextMap()["from"].(string)
 		}
 		return debug.SetMemoryLimit(-1), from
 	}
-	if n, from := limit("", container, settings.StoreMemory); n != 3_600_000_000 || from != "container" {
+	if n, from := limit("", container); n != 3_600_000_000 || from != "container" {
 		t.Errorf("a container: %d from %q", n, from)
 	}
-	if n, from := limit("", container, settings.StoreRedis); n != 3_600_000_000 || from != "container" {
-		t.Errorf("a container, Redis: %d from %q", n, from)
-	}
-	if n, from := limit("", nil, settings.StoreMemory); n < 2<<30+baseMemory || n > 4<<30 || from != "store.memory.max_bytes" {
-		t.Errorf("the bound: %d from %q", n, from)
-	}
-	if n, from := limit("", nil, settings.StoreRedis); n != before || from != "" {
+	if n, from := limit("", nil); n != before || from != "" {
 		t.Errorf("nothing bounds it: %d from %q", n, from)
 	}
-	if n, from := limit("off", container, settings.StoreMemory); n != before || from != "environment" {
+	if n, from := limit("off", container); n != before || from != "environment" {
 		t.Errorf("GOMEMLIMIT: %d from %q", n, from)
-	}
-	s.Tiers.Source = settings.TiersInPostgres
-	if n := boundMemory(s, 0); n != baseMemory+2<<30+recordMemory*1_100_000 {
-		t.Errorf("with a customer source: %d", n)
-	}
-	s.Store.Memory.MaxBytes = 0
-	if n := boundMemory(s, 0); n != 0 {
-		t.Errorf("no bound: %d", n)
 	}
 }

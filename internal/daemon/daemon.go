@@ -117,7 +117,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	}
 	p.logStart(o.Version, running)
 	if o.LimitMemory {
-		limitMemory(s, os.DirFS("/"), o.Log)
+		limitMemory(os.DirFS("/"), o.Log)
 	}
 	p.generations.start()
 	p.remote.serve(p.generations)

@@ -24,7 +24,10 @@ func drain(ctx context.Context, s settings.Drain, server grpcserver.Server, h *h
 	if s.NotServing {
 		h.Shutdown()
 	}
-	wait(ctx, delay)
+	select {
+	case <-time.After(delay):
+	case <-ctx.Done():
+	}
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -40,14 +43,5 @@ func drain(ctx context.Context, s settings.Drain, server grpcserver.Server, h *h
 		}
 		server.Stop()
 		<-finished
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

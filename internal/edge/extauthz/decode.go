@@ -56,30 +56,25 @@ func (r *request) Decode(encoded string) error {
 }
 
 func (r *request) decode(in wire.Message) error {
+	return within(in, checkAttributes, r.decodeAttributes)
+}
+
+// within calls read with every field of the messages in that have a tag.
+func within(in wire.Message, tag uint64, read func(wire.Field) error) error {
 	return in.Each(func(f wire.Field) error {
-		if f.Tag != checkAttributes {
+		if f.Tag != tag {
 			return nil
 		}
-		return f.Message.Each(r.decodeAttributes)
+		return f.Message.Each(read)
 	})
 }
 
 func (r *request) decodeAttributes(f wire.Field) error {
 	switch f.Tag {
 	case attributesSource:
-		return f.Message.Each(func(f wire.Field) error {
-			if f.Tag != peerAddress {
-				return nil
-			}
-			return f.Message.Each(r.decodeAddress)
-		})
+		return within(f.Message, peerAddress, r.decodeAddress)
 	case attributesRequest:
-		return f.Message.Each(func(f wire.Field) error {
-			if f.Tag != requestHTTP {
-				return nil
-			}
-			return f.Message.Each(r.decodeHTTP)
-		})
+		return within(f.Message, requestHTTP, r.decodeHTTP)
 	case attributesContext:
 		t, err := decodeEntry(f.Message)
 		if err != nil {

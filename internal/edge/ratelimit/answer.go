@@ -161,13 +161,23 @@ func unitOfLimit(s *decide.LimitStatus) (rlsv3.RateLimitResponse_RateLimit_Unit,
 	if !exact || s.Limit.Policy == window.InFlight {
 		return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1
 	}
-	return unitOf(span)
+	return UnitOf(span)
 }
 
-// unitOf returns a window as a multiple of the longest unit that divides it. A window that
+// UnitLength returns the length of a unit, or 0 for an unknown one.
+func UnitLength(unit rlsv3.RateLimitResponse_RateLimit_Unit) time.Duration {
+	for _, u := range windowUnits {
+		if u.unit == unit {
+			return u.length
+		}
+	}
+	return 0
+}
+
+// UnitOf returns a window as a multiple of the longest unit that divides it. A window that
 // is not a whole number of seconds has the unit UNKNOWN: Envoy then leaves the window out
 // of its own headers.
-func unitOf(w time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
+func UnitOf(w time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
 	for _, u := range windowUnits {
 		if w%u.length == 0 {
 			return u.unit, uint32(w / u.length)

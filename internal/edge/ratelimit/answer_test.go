@@ -42,7 +42,7 @@ func asMessage(t testing.TB, v *decide.Verdict, fields []answer.Header, asked *r
 		}
 		if at >= 0 {
 			s := &v.Limits[at]
-			unit, multiplier := unitOf(s.Limit.Window)
+			unit, multiplier := UnitOf(s.Limit.Window)
 			limit := &rlsv3.RateLimitResponse_RateLimit{Name: s.Rule.Name, RequestsPerUnit: saturate(s.Limit.Hits), Unit: unit}
 			if multiplier > 1 {
 				limit.UnitMultiplier = wrapperspb.UInt32(multiplier)

@@ -85,24 +85,17 @@ func (m *message) Decode(encoded string) error {
 }
 
 func (m *message) decode(in wire.Message) error {
-	for in.More() {
-		f, err := in.Next()
-		if err != nil {
-			return err
-		}
+	return in.Each(func(f wire.Field) error {
 		switch f.Tag {
 		case requestDomain:
 			m.domain = f.Message.Text()
 		case requestDescriptors:
-			err = m.decodeDescriptor(f.Message)
+			return m.decodeDescriptor(f.Message)
 		case requestHitsAddend:
 			m.hitsAddend = uint32(f.Number)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (m *message) decodeDescriptor(in wire.Message) error {
@@ -112,11 +105,7 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 	}
 	var d described
 	before := len(m.entries)
-	for in.More() {
-		f, err := in.Next()
-		if err != nil {
-			return err
-		}
+	err := in.Each(func(f wire.Field) (err error) {
 		switch f.Tag {
 		case descriptorEntries:
 			if len(m.entries) == maxEntries {
@@ -139,9 +128,10 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 		case descriptorIsNegative:
 			d.refund = protowire.DecodeBool(f.Number)
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	d.entries = len(m.entries) - before
 	m.descriptors = append(m.descriptors, d)
@@ -149,27 +139,20 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 }
 
 func decodeEntry(in wire.Message) (e descriptors.Entry, err error) {
-	for in.More() {
-		f, err := in.Next()
-		if err != nil {
-			return e, err
-		}
+	err = in.Each(func(f wire.Field) error {
 		switch f.Tag {
 		case entryKey:
 			e.Key = f.Message.Text()
 		case entryValue:
 			e.Value = f.Message.Text()
 		}
-	}
-	return e, nil
+		return nil
+	})
+	return e, err
 }
 
 func (o *override) decode(in wire.Message) error {
-	for in.More() {
-		f, err := in.Next()
-		if err != nil {
-			return err
-		}
+	return in.Each(func(f wire.Field) (err error) {
 		switch f.Tag {
 		case overrideRequestsPerUnit:
 			o.requestsPerUnit = uint32(f.Number)
@@ -181,26 +164,20 @@ func (o *override) decode(in wire.Message) error {
 			v, err = decodeWrapper(f.Message, uint64(o.multiplier))
 			o.multiplier = uint32(v)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 // decodeWrapper reads a message of one number, such as UInt64Value. If the message is
 // empty, decodeWrapper returns old.
 func decodeWrapper(in wire.Message, old uint64) (uint64, error) {
-	for in.More() {
-		f, err := in.Next()
-		if err != nil {
-			return 0, err
-		}
+	err := in.Each(func(f wire.Field) error {
 		if f.Tag == wrapperValue {
 			old = f.Number
 		}
-	}
-	return old, nil
+		return nil
+	})
+	return old, err
 }
 
 // cost returns the hitsAddend of the descriptor, even if it is zero. Without one it returns

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -18,24 +19,14 @@ type override struct {
 	multiplied      bool // there is a multiplier; zero means one
 }
 
-// unitLengths are the lengths of units by number. A month has 30 days and a year 365, as in the
-// envoyproxy/ratelimit.
-var unitLengths = [...]time.Duration{
-	typev3.RateLimitUnit_SECOND: time.Second,
-	typev3.RateLimitUnit_MINUTE: time.Minute,
-	typev3.RateLimitUnit_HOUR:   time.Hour,
-	typev3.RateLimitUnit_DAY:    24 * time.Hour,
-	typev3.RateLimitUnit_MONTH:  30 * 24 * time.Hour,
-	typev3.RateLimitUnit_YEAR:   365 * 24 * time.Hour,
-}
-
 // asLimit returns the limit. It reports false for an invalid limit: one with an unknown
 // unit, or with a window longer than window.MaxWindow.
 func (o *override) asLimit() (l window.Limit, ok bool) {
-	if o.unit <= 0 || int(o.unit) >= len(unitLengths) {
+	if o.unit <= 0 || o.unit > typev3.RateLimitUnit_YEAR {
 		return window.Limit{}, false
 	}
-	length, multiplier := unitLengths[o.unit], time.Duration(max(1, o.multiplier))
+	// The units of requests have the numbers of those of answers.
+	length, multiplier := UnitLength(rlsv3.RateLimitResponse_RateLimit_Unit(o.unit)), time.Duration(max(1, o.multiplier))
 	if multiplier > window.MaxWindow/length {
 		return window.Limit{}, false
 	}

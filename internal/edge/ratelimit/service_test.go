@@ -78,9 +78,9 @@ func TestUnitOf(t *testing.T) {
 		{1500 * time.Millisecond, rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1},
 	}
 	for _, tt := range tests {
-		unit, multiplier := unitOf(tt.w)
+		unit, multiplier := UnitOf(tt.w)
 		if unit != tt.unit || multiplier != tt.multiplier {
-			t.Errorf("unitOf(%v) = %v x %d, want %v x %d", tt.w, unit, multiplier, tt.unit, tt.multiplier)
+			t.Errorf("UnitOf(%v) = %v x %d, want %v x %d", tt.w, unit, multiplier, tt.unit, tt.multiplier)
 		}
 	}
 }

@@ -41,9 +41,6 @@ type Message struct {
 // fields, which must be zero.
 func NewMessage(s string, fields *int) Message { return Message{s, fields} }
 
-// More reports whether there is another field.
-func (m *Message) More() bool { return len(m.s) > 0 }
-
 // Text returns the bytes of the message as a text.
 func (m *Message) Text() string { return m.s }
 
@@ -59,8 +56,21 @@ var ErrMalformed = errors.New("not a valid protobuf message")
 
 var errTooManyFields = fmt.Errorf("the message has more than %d fields", MaxFields)
 
-// Next reads the next field of m. m must have one (see [Message.More]).
-func (m *Message) Next() (f Field, err error) {
+// Each calls read with every field of m, until it returns an error, which Each returns.
+func (m Message) Each(read func(Field) error) error {
+	for len(m.s) > 0 {
+		f, err := m.next()
+		if err == nil {
+			err = read(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Message) next() (f Field, err error) {
 	if f.Tag, err = m.tag(); err != nil {
 		return f, err
 	}
@@ -74,20 +84,6 @@ func (m *Message) Next() (f Field, err error) {
 		err = m.skip(f.Tag)
 	}
 	return f, err
-}
-
-// Each calls read with every field of m.
-func (m Message) Each(read func(Field) error) error {
-	for m.More() {
-		f, err := m.Next()
-		if err == nil {
-			err = read(f)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (m *Message) tag() (uint64, error) {

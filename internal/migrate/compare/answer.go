@@ -5,6 +5,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -56,8 +57,8 @@ func answerOf(r *rlsv3.RateLimitResponse) answer {
 		if m := l.GetUnitMultiplier(); m != nil {
 			multiplier = uint64(m.GetValue())
 		}
-		if unit := int(l.GetUnit()); unit >= 0 && unit < len(units) && multiplier <= maxMultiplier {
-			s.window = min(units[unit], window.MaxWindow/time.Duration(max(1, multiplier))) * time.Duration(multiplier)
+		if multiplier <= maxMultiplier {
+			s.window = min(ratelimit.UnitLength(l.GetUnit()), window.MaxWindow/time.Duration(max(1, multiplier))) * time.Duration(multiplier)
 		}
 		a.statuses = append(a.statuses, s)
 	}
@@ -66,9 +67,3 @@ func answerOf(r *rlsv3.RateLimitResponse) answer {
 
 // maxMultiplier keeps a window from overflowing.
 const maxMultiplier = uint64(window.MaxWindow / time.Second)
-
-// units are the windows of the units of an answer by number. envoyproxy/ratelimit counts 30
-// days as a month.
-var units = [...]time.Duration{
-	0, time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour, 365 * 24 * time.Hour, 7 * 24 * time.Hour,
-}

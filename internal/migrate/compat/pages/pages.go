@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
@@ -103,29 +104,14 @@ func fullKey(r *rules.Rule, hides func(key string) bool) string {
 	return safetext.Text(b.String())
 }
 
-var units = []struct {
-	length time.Duration
-	name   string
-}{
-	{365 * 24 * time.Hour, "YEAR"},
-	{30 * 24 * time.Hour, "MONTH"},
-	{7 * 24 * time.Hour, "WEEK"},
-	{24 * time.Hour, "DAY"},
-	{time.Hour, "HOUR"},
-	{time.Minute, "MINUTE"},
-	{time.Second, "SECOND"},
-}
-
 // window returns the unit of a window, and how many of them it has if it is not one.
 func window(w time.Duration) string {
-	for _, u := range units {
-		switch n := w / u.length; {
-		case w%u.length != 0:
-		case n == 1:
-			return "unit=" + u.name
-		default:
-			return fmt.Sprintf("unit=%s unit_multiplier=%d", u.name, n)
-		}
+	switch unit, n := ratelimit.UnitOf(w); {
+	case unit == 0:
+		return "window=" + w.String()
+	case n == 1:
+		return "unit=" + unit.String()
+	default:
+		return fmt.Sprintf("unit=%v unit_multiplier=%d", unit, n)
 	}
-	return "window=" + w.String()
 }
