@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,40 +120,18 @@ func sampled(req *decide.Request, fraction float64) bool {
 	if fraction >= 1 {
 		return true
 	}
-	var h xxhash.Digest
-	h.Reset()
-	write(&h, req.Domain)
-	for i := range req.Descriptors {
-		writeEntries(&h, req.Descriptors[i].Entries)
+	all := make([]descriptors.Descriptor, len(req.Descriptors))
+	for i := range all {
+		all[i] = req.Descriptors[i].Entries
 	}
-	return float64(h.Sum64()>>11)/(1<<53) < fraction
+	return float64(hashOf(req.Domain, all...)>>11)/(1<<53) < fraction
 }
 
-func hashOf(domain string, entries descriptors.Descriptor) uint64 {
-	var h xxhash.Digest
-	h.Reset()
-	write(&h, domain)
-	writeEntries(&h, entries)
+// hashOf returns a hash that is the same in every instance.
+func hashOf(domain string, all ...descriptors.Descriptor) uint64 {
+	h := xxhash.New()
+	fmt.Fprintf(h, "%q%q", domain, all)
 	return h.Sum64()
-}
-
-// writeEntries writes the number of entries, so that two lists of descriptors never write the
-// same bytes.
-func writeEntries(h *xxhash.Digest, entries descriptors.Descriptor) {
-	writeNumber(h, len(entries))
-	for i := range entries {
-		write(h, entries[i].Key)
-		write(h, entries[i].Value)
-	}
-}
-
-func write(h *xxhash.Digest, text string) {
-	writeNumber(h, len(text))
-	_, _ = h.WriteString(text) // never fails
-}
-
-func writeNumber(h *xxhash.Digest, n int) {
-	_, _ = h.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}) // never fails
 }
 
 // maxShown bounds what a log line shows of a descriptor, in bytes.

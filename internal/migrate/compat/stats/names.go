@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode"
@@ -70,30 +71,8 @@ func (l *layout) open() bool {
 	return l.entries != nil
 }
 
-func (l *layout) id() string {
-	var b strings.Builder
-	part := func(s string) {
-		b.WriteString(s)
-		b.WriteByte(0xff) // no valid text has this byte
-	}
-	part(l.domain)
-	if l.entries != nil {
-		part("override")
-	}
-	for _, v := range l.levels {
-		part(v.key)
-		part(v.value)
-		switch {
-		case v.ends:
-			part("all")
-		case v.shown:
-			part("shown")
-		default:
-			part("")
-		}
-	}
-	return b.String()
-}
+// id is the same for layouts that make the same names.
+func (l *layout) id() string { return fmt.Sprintf("%q %t %#v", l.domain, l.entries != nil, l.levels) }
 
 // fullKey returns the FullKey without values of requests: other replaces them.
 func (l *layout) fullKey() string {
