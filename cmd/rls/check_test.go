@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // envoyDump has a route whose only descriptor is [remote_address].

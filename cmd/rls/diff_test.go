@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/offline/diff"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/offline/replay"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // replayFiles writes rules, tiers and a log of Envoy, and returns the flags that name them, and the log.

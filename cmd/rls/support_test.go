@@ -17,12 +17,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // hostile has what a terminal must not get: it clears the screen, sets a title, turns the

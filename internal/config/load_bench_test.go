@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // envLoadOnce holds a directory. It makes this test binary load the rules of the

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestOverridesAndLabels of subjects that are read as nodes, beside those that are

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestScopeWarnings: the leases of a scope are longer than a reservation may take.

@@ -9,7 +9,6 @@
 //   - answer: the header fields and the body of an answer.
 //   - answer/dynamic: the dynamic metadata of an answer.
 //   - wire: the encoding of protobuf, without knowledge of any message.
-//   - adapter/adaptertest: helpers of tests.
 //
 // No package here imports a store, or knows how a customer source works.
 package edge

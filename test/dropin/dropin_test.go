@@ -16,7 +16,7 @@ import (
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 	"github.com/slidegate/slidegate/test/stack"

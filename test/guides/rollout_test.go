@@ -18,8 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/stack"

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/offline/envoyconfig"
+	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/tree"
 )
 

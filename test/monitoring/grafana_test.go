@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/operate/docs"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 const (

@@ -19,8 +19,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/offline/envoyconfig"
+	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"

@@ -16,7 +16,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestDirectoriesOutOfReach: what may hold rules is a problem if it cannot be read,

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 func TestReadOverrides(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/files"
 	configrules "github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -20,6 +19,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestLanguage loads every file of testdata/language, one for each thing that the

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestSchema compares the schema in docs with that of the types.

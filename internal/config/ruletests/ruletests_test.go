@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestBad compares the problems of every file of testdata/bad with those that are wanted.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestAdviceIsAccepted gives each number, time, share and truth a wrong value, and then each form

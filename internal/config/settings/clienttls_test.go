@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // issue returns a certificate that parent signs. A nil parent signs itself.

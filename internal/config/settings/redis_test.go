@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestServers has every form of store.redis.url. Bad ones are in testdata/bad.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // settingsSchema is the schema of settings files, made from the types.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestSecretInEnvironment: the variable without _FILE has the secret itself, and only one of the two

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestPostgresTLS: what counts where the settings do not say it. Bad settings are in

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // loadTiersFile loads a tiers file beside the built-in rules.

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/adaptertest"
 )
 
 // read decodes a message into r.

@@ -24,8 +24,8 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/reuse/reusetest"
-	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/test/adaptertest"
 )
 
 // TestNoKeyAnywhere sends known and unknown keys in every place, and searches the answers

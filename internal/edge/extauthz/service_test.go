@@ -21,10 +21,10 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
-	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/adaptertest"
 )
 
 // countingMeters is a Meters that keeps its counts.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/core/tier/apikey"
-	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
+	"github.com/slidegate/slidegate/test/adaptertest"
 )
 
 // slowSource is a resolver whose answers take time. It records the wait of each question that

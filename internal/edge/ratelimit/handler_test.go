@@ -17,8 +17,8 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
-	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/adaptertest"
 )
 
 // check sends in through a service.

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
-	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/adaptertest"
 )
 
 // rule returns a rule for one entry. The name is that of a rules file.

@@ -26,10 +26,10 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
-	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/edge/unary"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/adaptertest"
 )
 
 // newService returns a service with three rules. The tier free has 3 per 10 s for an API key,

@@ -13,8 +13,8 @@ import (
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
-	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/test/adaptertest"
 )
 
 // TestSpellingsShareALog sends one value and one key in many spellings, in every way.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/servers"
 )
 

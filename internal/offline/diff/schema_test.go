@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 const schemaFile = "../../../docs/diff.schema.json"

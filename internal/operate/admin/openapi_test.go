@@ -18,7 +18,6 @@ import (
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v4"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -31,6 +30,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 type object = map[string]any

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestBad compares the problems of every file of testdata/bad with those that are wanted.

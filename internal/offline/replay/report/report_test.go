@@ -13,11 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/internal/offline/replay/report/reporttest"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
+	"github.com/slidegate/slidegate/test/configtest"
 )
 
 // TestText compares the text of each report at several widths. A terminal obeys nothing in it.
