@@ -18,10 +18,8 @@ var _ compare.Meters = (*Comparisons)(nil)
 func (m *Metrics) Comparisons(registry prometheus.Registerer) *Comparisons {
 	c := &Comparisons{
 		rules: m.rules,
-		pairs: register(registry, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_compare_total",
-			Help: "Calls compared with the service at compare.address, by both answers, and by the reason if only one service denies. The rule is empty if none applies.",
-		}, []string{"domain", "rule", "ours", "theirs", "reason"})),
+		pairs: factory{registry}.counters("slidegate_compare_total", "Calls compared with the service at compare.address, by both answers, and by the reason if only one service denies. The rule is empty if none applies.",
+			"domain", "rule", "ours", "theirs", "reason"),
 	}
 	m.rules.mu.Lock()
 	m.rules.comparisons = c

@@ -30,7 +30,7 @@ type Metrics struct {
 	ignoredOverrides prometheus.Counter
 	cutUpdates       prometheus.Counter
 	degraded         map[rules.OnStoreError]prometheus.Counter
-	storeSeconds     prometheus.Histogram
+	storeSeconds     prometheus.Observer
 	storeDown        atomic.Pointer[func() bool]
 	corruptValues    prometheus.Counter
 	rpcSeconds       *prometheus.HistogramVec
@@ -45,97 +45,52 @@ type Metrics struct {
 // New registers the metrics that every process has. It panics if the registry has one of
 // the names already.
 func New(registry prometheus.Registerer, o Options) *Metrics {
-	counter := func(name, help string) prometheus.Counter {
-		return register(registry, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
-	}
-	counters := func(name, help, label string) *prometheus.CounterVec {
-		return register(registry, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return register(registry, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
-	}
-	degraded := counters("slidegate_degraded_answers_total", "Requests that the store did not decide, by the on_store_error that decided them: allow, deny or local.", "choice")
+	f := factory{registry}
+	degraded := f.counters("slidegate_degraded_answers_total", "Requests that the store did not decide, by the on_store_error that decided them: allow, deny or local.", "choice")
 	m := &Metrics{
-		rules:            newRules(o.MaxDetailSeries),
-		cutUpdates:       counter("slidegate_cut_updates_total", "Usage updates recorded only in part, because usage exceeds a limit by at most one limit. Check the cost that Envoy sends."),
-		ignoredOverrides: counter("slidegate_ignored_overrides_total", "Limits from Envoy ignored as invalid (unknown unit, or window above 400 days). The rule's limit applied."),
+		rules:            newRules(f, o.MaxDetailSeries),
+		cutUpdates:       f.counter("slidegate_cut_updates_total", "Usage updates recorded only in part, because usage exceeds a limit by at most one limit. Check the cost that Envoy sends."),
+		ignoredOverrides: f.counter("slidegate_ignored_overrides_total", "Limits from Envoy ignored as invalid (unknown unit, or window above 400 days). The rule's limit applied."),
 		degraded: map[rules.OnStoreError]prometheus.Counter{
 			rules.StoreErrorAllow: degraded.WithLabelValues("allow"),
 			rules.StoreErrorDeny:  degraded.WithLabelValues("deny"),
 			rules.StoreErrorLocal: degraded.WithLabelValues("local"),
 		},
-		unknownDomains: counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules, which are allowed. Usually a typing mistake in Envoy: see the log."),
-		storeSeconds: register(registry, prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "slidegate_store_seconds",
-			Help:    "Time of one store call, which evaluates all limits of a request. A cached denial makes no store call.",
-			Buckets: latencies[:],
-		})),
-		corruptValues: counter("slidegate_store_foreign_values_total", "Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program writes under store.redis.key_prefix."),
-		rpcSeconds: register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "slidegate_rpc_seconds",
-			Help:    "Time of one gRPC call within the service.",
-			Buckets: latencies[:],
-		}, []string{"method", "code"})),
-		panics:       counter("slidegate_panics_total", "Calls that panicked and were answered INTERNAL. Each is a bug: report the stack in the log."),
-		streams:      newStreams(counter, counters),
-		resets:       counter("slidegate_resets_total", "Resets of limits by operators, including those that removed nothing."),
-		reloads:      counters("slidegate_config_reloads_total", "Reloads of rules and tiers, by result: loaded or refused.", "result"),
-		configBroken: gauge("slidegate_config_broken", "1 while newer rules or tiers are broken and the last good configuration is active. /rlconfig has the errors."),
+		unknownDomains: f.counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules, which are allowed. Usually a typing mistake in Envoy: see the log."),
+		storeSeconds:   f.seconds("slidegate_store_seconds", "Time of one store call, which evaluates all limits of a request. A cached denial makes no store call.", latencies[:]).WithLabelValues(),
+		corruptValues:  f.counter("slidegate_store_foreign_values_total", "Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program writes under store.redis.key_prefix."),
+		rpcSeconds:     f.seconds("slidegate_rpc_seconds", "Time of one gRPC call within the service.", latencies[:], "method", "code"),
+		panics:         f.counter("slidegate_panics_total", "Calls that panicked and were answered INTERNAL. Each is a bug: report the stack in the log."),
+		streams:        newStreams(f),
+		resets:         f.counter("slidegate_resets_total", "Resets of limits by operators, including those that removed nothing."),
+		reloads:        f.counters("slidegate_config_reloads_total", "Reloads of rules and tiers, by result: loaded or refused.", "result"),
+		configBroken:   f.gauge("slidegate_config_broken", "1 while newer rules or tiers are broken and the last good configuration is active. /rlconfig has the errors."),
 	}
 	for _, result := range []string{"loaded", "refused"} {
 		m.reloads.WithLabelValues(result)
 	}
-	m.registerOthers(registry, o)
-	return m
-}
-
-// registerOthers registers what is not counted by m itself: the metrics of the rules, of the
-// store, of the build, of Go and of the process.
-func (m *Metrics) registerOthers(registry prometheus.Registerer, o Options) {
-	storeDown := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "slidegate_store_down",
-		Help: "1 while a Redis server fails and is not asked, or refuses to write.",
-	}, func() float64 {
+	f.gaugeFunc("slidegate_store_down", "1 while a Redis server fails and is not asked, or refuses to write.", func() float64 {
 		down := m.storeDown.Load()
 		return oneIf(down != nil && (*down)())
 	})
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        "slidegate_build_info",
-		Help:        "Always 1. The labels have the versions.",
+	register(f, prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "slidegate_build_info", Help: "Always 1. The labels have the versions.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "commit": o.Commit, "go": runtime.Version()},
-	})
-	build.Set(1)
-	registry.MustRegister(
-		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.near, m.rules.denials,
-		storeDown, build,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-}
-
-// register registers a metric and returns it. It panics if the registry has its name already.
-func register[M prometheus.Collector](registry prometheus.Registerer, m M) M {
-	registry.MustRegister(m)
+	})).Set(1)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
 // Memory registers the metrics of the memory store. stats is called at each scrape.
 func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
-	gauge := func(name, help string, value func(memstore.Stats) float64) {
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
-			func() float64 { return value(stats()) }))
+	f := factory{registry}
+	of := func(value func(memstore.Stats) float64) func() float64 {
+		return func() float64 { return value(stats()) }
 	}
-	counter := func(name, help string, value func(memstore.Stats) float64) {
-		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
-			func() float64 { return value(stats()) }))
-	}
-	gauge("slidegate_store_memory_keys", "Counters in the memory store, one for each key and window.",
-		func(s memstore.Stats) float64 { return float64(s.Logs) })
-	gauge("slidegate_store_memory_bytes", "Memory of these counters, as store.memory.max_bytes counts it.",
-		func(s memstore.Stats) float64 { return float64(s.Bytes) })
-	counter("slidegate_store_memory_evicted_total", "Counters in use that the memory store dropped to make room. The store is too small, or a client invents keys.",
-		func(s memstore.Stats) float64 { return float64(s.Evicted) })
-	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store, or the part that one rule may fill, was full of counters that deny.",
-		func(s memstore.Stats) float64 { return float64(s.Refused) })
+	f.gaugeFunc("slidegate_store_memory_keys", "Counters in the memory store, one for each key and window.", of(func(s memstore.Stats) float64 { return float64(s.Logs) }))
+	f.gaugeFunc("slidegate_store_memory_bytes", "Memory of these counters, as store.memory.max_bytes counts it.", of(func(s memstore.Stats) float64 { return float64(s.Bytes) }))
+	f.counterFunc("slidegate_store_memory_evicted_total", "Counters in use that the memory store dropped to make room. The store is too small, or a client invents keys.", of(func(s memstore.Stats) float64 { return float64(s.Evicted) }))
+	f.counterFunc("slidegate_store_memory_refused_total", "Store calls refused because the memory store, or the part that one rule may fill, was full of counters that deny.", of(func(s memstore.Stats) float64 { return float64(s.Refused) }))
 }
 
 // Meter implements decide.Meters. Rules that share a name share a meter.
@@ -213,18 +168,10 @@ func (m *Metrics) Broken() { m.configBroken.Set(1) }
 
 // XDS registers the metric of the xDS server. connected reports whether there is a stream.
 func XDS(registry prometheus.Registerer, connected func() bool) {
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "slidegate_xds_connected",
-		Help: "1 while the xDS server of the rules is connected.",
-	}, func() float64 { return oneIf(connected()) }))
+	factory{registry}.gaugeFunc("slidegate_xds_connected", "1 while the xDS server of the rules is connected.", func() float64 { return oneIf(connected()) })
 }
 
 // Authorization registers and returns the counter of authorizations.
 func Authorization(registry prometheus.Registerer) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "slidegate_authorizations_total",
-		Help: "Authorizations, by result.",
-	}, []string{"result"})
-	registry.MustRegister(c)
-	return c
+	return factory{registry}.counters("slidegate_authorizations_total", "Authorizations, by result.", "result")
 }

@@ -44,29 +44,15 @@ type ruleMetrics struct {
 
 type meterName struct{ domain, rule string }
 
-func newRules(maxDetailSeries int) *ruleMetrics {
+func newRules(f factory, maxDetailSeries int) *ruleMetrics {
 	rs := &ruleMetrics{
-		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_decisions_total",
-			Help: "Evaluated descriptors, by outcome.",
-		}, []string{"domain", "rule", "outcome"}),
-		shadow: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_shadow_decisions_total",
-			Help: "Evaluated descriptors of rules in shadow mode: allowed, or denied if the rule would have denied.",
-		}, []string{"domain", "rule", "outcome"}),
-		detail: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_detail_decisions_total",
-			Help: "Evaluated descriptors of rules with detailed_metric or value_to_metric, by their values. Values beyond metrics.max_detail_series, or above 256 bytes, count as other. API keys are never shown.",
-		}, []string{"domain", "rule", "values", "outcome"}),
-		near: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_near_limit_total",
-			Help: "Hits admitted above 80 % of their limit: the rule will soon deny.",
-		}, []string{"domain", "rule"}),
-		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_limit_denials_total",
-			Help: "Denied descriptors, by the limit that denied. The window is override for a limit of one subject or from Envoy.",
-		}, []string{"domain", "rule", "tier", "window"}),
-		meters: make(map[meterName]*meter),
+		decisions: f.counters("slidegate_decisions_total", "Evaluated descriptors, by outcome.", "domain", "rule", "outcome"),
+		shadow:    f.counters("slidegate_shadow_decisions_total", "Evaluated descriptors of rules in shadow mode: allowed, or denied if the rule would have denied.", "domain", "rule", "outcome"),
+		detail: f.counters("slidegate_detail_decisions_total", "Evaluated descriptors of rules with detailed_metric or value_to_metric, by their values. Values beyond metrics.max_detail_series, or above 256 bytes, count as other. API keys are never shown.",
+			"domain", "rule", "values", "outcome"),
+		near:    f.counters("slidegate_near_limit_total", "Hits admitted above 80 % of their limit: the rule will soon deny.", "domain", "rule"),
+		denials: f.counters("slidegate_limit_denials_total", "Denied descriptors, by the limit that denied. The window is override for a limit of one subject or from Envoy.", "domain", "rule", "tier", "window"),
+		meters:  make(map[meterName]*meter),
 	}
 	rs.free.Store(int64(maxDetailSeries))
 	return rs

@@ -93,8 +93,5 @@ func oneIf(is bool) float64 {
 // Local registers the metric of what a process decides without the store. denials is called at each
 // scrape, and counts requests denied by a remembered denial.
 func Local(registry prometheus.Registerer, denials func() uint64) {
-	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "slidegate_local_denials_total",
-		Help: "Requests denied by a cached denial, without asking Redis.",
-	}, func() float64 { return float64(denials()) }))
+	factory{registry}.counterFunc("slidegate_local_denials_total", "Requests denied by a cached denial, without asking Redis.", func() float64 { return float64(denials()) })
 }

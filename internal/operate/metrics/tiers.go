@@ -10,11 +10,7 @@ import (
 // that were found only under the previous secret. Both functions are called at each scrape.
 // sourceSeconds observes the time that the source took for a question.
 func Tiers(registry prometheus.Registerer, stats func() cache.Stats, previous func() uint64) (sourceSeconds func(float64)) {
-	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "slidegate_tiers_source_seconds",
-		Help:    "Time of one look-up in the customer source.",
-		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
-	})
+	seconds := factory{registry}.seconds("slidegate_tiers_source_seconds", "Time of one look-up in the customer source.", []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5})
 	c := new(collector)
 	answers := c.desc("slidegate_tiers_answers_total", "Customers found for API keys, by origin of the answer.", "from")
 	lookups := c.desc("slidegate_tiers_lookups_total", "Look-ups in the customer source, by outcome.", "outcome")
@@ -40,6 +36,6 @@ func Tiers(registry prometheus.Registerer, stats func() cache.Stats, previous fu
 		gaugeOf(to, open, oneIf(s.Open))
 		gaugeOf(to, watching, oneIf(s.Watching))
 	}
-	registry.MustRegister(seconds, c)
-	return seconds.Observe
+	registry.MustRegister(c)
+	return seconds.WithLabelValues().Observe
 }

@@ -43,26 +43,17 @@ func (r *resets) count(code http2.ErrCode) {
 
 // NewTransport registers the metrics of a Transport.
 func NewTransport(registry prometheus.Registerer) *Transport {
-	reset := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "slidegate_grpc_resets_total",
-		Help: "Streams reset on the gRPC port, by side and HTTP/2 error code. A client resets when it gives up: Envoy's timeout sends INTERNAL_ERROR, grpc-go CANCEL.",
-	}, []string{"by", "code"})
+	f := factory{registry}
+	reset := f.counters("slidegate_grpc_resets_total", "Streams reset on the gRPC port, by side and HTTP/2 error code. A client resets when it gives up: Envoy's timeout sends INTERNAL_ERROR, grpc-go CANCEL.", "by", "code")
 	t := &Transport{
-		connections: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "slidegate_grpc_connections",
-			Help: "Open connections to the gRPC port.",
-		}),
-		goAways: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_grpc_goaways_total",
-			Help: "Connections that rls closed, or asked the client to leave, by reason.",
-		}, []string{"reason"}),
-		byServer: newResets(reset, "server"),
-		byClient: newResets(reset, "client"),
+		connections: f.gauge("slidegate_grpc_connections", "Open connections to the gRPC port."),
+		goAways:     f.counters("slidegate_grpc_goaways_total", "Connections that rls closed, or asked the client to leave, by reason.", "reason"),
+		byServer:    newResets(reset, "server"),
+		byClient:    newResets(reset, "client"),
 	}
 	for _, reason := range unary.Reasons {
 		t.goAways.WithLabelValues(reason)
 	}
-	registry.MustRegister(t.connections, reset, t.goAways)
 	return t
 }
 
