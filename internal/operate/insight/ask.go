@@ -46,7 +46,7 @@ func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &Usage{Query: s.query, Source: i.opts.Store, ByAddress: s.ByAddress, Notes: s.notes(), Origin: Origin{Instance: i.opts.Instance, At: i.now()}, Limits: []LimitUsage{}}
+	u := &Usage{Query: s.query, Source: i.opts.Store, ByAddress: s.ByAddress, Notes: s.notes(), Origin: Origin{Instance: i.opts.Instance, At: i.opts.Now()}, Limits: []LimitUsage{}}
 	u.describe(s)
 	if s.rules.Missing() {
 		u.Problem = rules.ErrMissing.Error()
@@ -165,7 +165,7 @@ func (i *Insight) useFallbackQuota(ctx context.Context, l *explain.AccountLimit,
 	}
 	c := window.Check{Key: l.Log.Key, Limit: l.Limit.Limit, Scope: l.Log.Scope, Precision: l.Limit.Precision}
 	if l.Limit.Calendar != nil {
-		c.Period = l.Limit.Calendar.Period(i.now())
+		c.Period = l.Limit.Calendar.Period(i.opts.Now())
 	}
 	if c.Log() != l.Log { // an old window of the log
 		return
@@ -196,12 +196,14 @@ func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, r
 	if len(missing) == 0 && len(ids) > 0 {
 		return readings, nil, what + seeWhy
 	}
-	if i.opts.Local == nil {
-		u.Source = SourceNone
-		return readings, nil, what + seeWhy
+	var local []inspect.Reading
+	known := i.opts.Local != nil
+	if known {
+		var err error
+		local, err = i.opts.Local.Read(ctx, missing)
+		known = err == nil
 	}
-	local, err := i.opts.Local.Read(ctx, missing)
-	if err != nil {
+	if !known {
 		u.Source = SourceNone
 		return readings, nil, what + seeWhy
 	}
@@ -280,5 +282,3 @@ func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 	}
 	return u
 }
-
-func (i *Insight) now() time.Time { return i.opts.Now() }

@@ -138,10 +138,10 @@ var _ decide.Recorder = (*Insight)(nil)
 // Denied implements decide.Recorder. While denials are sampled, it allocates nothing for those
 // that it leaves out.
 func (i *Insight) Denied(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
-	i.recorder.denied(req, v, s)
+	i.recorder.record(false, req, v, s)
 }
 
 // Near implements decide.Recorder, like Denied.
 func (i *Insight) Near(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
-	i.recorder.near(req, v, s)
+	i.recorder.record(true, req, v, s)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,6 +16,12 @@ import (
 	"github.com/slidegate/slidegate/internal/text/clientaddr"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
+
+// An InvalidError says what is wrong with a question or a reset, and what to write instead. It
+// repeats no API key.
+type InvalidError struct{ Text string }
+
+func (e *InvalidError) Error() string { return e.Text }
 
 // badQuery returns the error of a query that cannot be answered as it stands. It does not
 // repeat the query, which may have an API key in the wrong member.
@@ -89,7 +96,7 @@ func (i *Insight) subject(ctx context.Context, q Query) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	pq.Subjects, pq.Wait, pq.Overridden, pq.Grants, pq.Now = i.opts.Subjects, subjectWait, i.opts.Overridden, i.opts.Grants.Active, i.now
+	pq.Subjects, pq.Wait, pq.Overridden, pq.Grants, pq.Now = i.opts.Subjects, subjectWait, i.opts.Overridden, i.opts.Grants.Active, i.opts.Now
 	return &subject{Account: explain.AccountOf(ctx, rules, pq), rules: rules, query: q}, nil
 }
 
@@ -127,7 +134,11 @@ func parse(rs *rules.Rules, q *Query) (pq explain.AccountQuery, err error) {
 		if pq.Address, ok = rules.ParseAddress(clientaddr.Host(q.Address)); !ok {
 			return pq, badQuery("address: it is neither an IP address nor a network such as 192.0.2.0/24")
 		}
-		if least := leastBits(pq.Address.Addr().Is4()); pq.Address.Bits() < least {
+		least := minBits6
+		if pq.Address.Addr().Is4() {
+			least = minBits4
+		}
+		if pq.Address.Bits() < least {
 			return pq, badQuery("address: a network of /%d is too large; ask for /%d or smaller", pq.Address.Bits(), least)
 		}
 		q.Address = addressText(pq.Address)
@@ -135,13 +146,6 @@ func parse(rs *rules.Rules, q *Query) (pq explain.AccountQuery, err error) {
 		err = parseDescriptor(rs, q, &pq)
 	}
 	return pq, err
-}
-
-func leastBits(is4 bool) int {
-	if is4 {
-		return minBits4
-	}
-	return minBits6
 }
 
 // parseDescriptor parses a domain and the entries of a descriptor.
@@ -175,15 +179,7 @@ func (s *subject) matches(r *rules.Rule) bool { return s.query.Rule == "" || nam
 func named(r *rules.Rule, name string) bool { return r.Name == name || r.GivenName() == name }
 
 func hasRule(rs *rules.Rules, name string) bool {
-	if name == rules.OverrideName {
-		return true
-	}
-	for _, r := range rs.All() {
-		if named(r, name) {
-			return true
-		}
-	}
-	return false
+	return name == rules.OverrideName || slices.ContainsFunc(rs.All(), func(r *rules.Rule) bool { return named(r, name) })
 }
 
 // Address returns the address of a client or the network in a text, as answers have it. It returns an

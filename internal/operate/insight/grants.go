@@ -85,7 +85,7 @@ func (i *Insight) Grant(ctx context.Context, r GrantRequest) (*grant.Grant, erro
 	if err := r.Valid(); err != nil {
 		return nil, badQuery("%v", err)
 	}
-	now := i.now()
+	now := i.opts.Now()
 	until, err := readUntil(r.Until, now)
 	if err != nil {
 		return nil, err
@@ -149,13 +149,8 @@ func (i *Insight) auditGrant(message string, g *grant.Grant, by string) {
 	if i.opts.Audit == nil {
 		return
 	}
-	fields := []zap.Field{zap.String("id", g.ID), zap.String("by", by), zap.String("rule", g.Rule), zap.Stringer("amount", g.Amount), zap.String("until", g.Until.UTC().Format(time.RFC3339)), zap.String("reason", g.Reason)}
-	for name, text := range map[string]string{"subject": g.Subject, "address": g.Address, "digest": g.Digest} {
-		if text != "" {
-			fields = append(fields, zap.String(name, text))
-		}
-	}
-	i.opts.Audit.Info(message, fields...)
+	i.opts.Audit.Info(message, texts("id", g.ID, "by", by, "rule", g.Rule, "amount", g.Amount.String(), "until", g.Until.UTC().Format(time.RFC3339), "reason", g.Reason,
+		"subject", g.Subject, "address", g.Address, "digest", g.Digest)...)
 }
 
 // readUntil reads when a grant ends: a time, or a duration from now.
@@ -229,7 +224,7 @@ func (i *Insight) raises(ctx context.Context, s *subject, who grant.Caller, all 
 	if err != nil {
 		return err
 	}
-	pq.Subjects, pq.Wait, pq.Now = i.opts.Subjects, subjectWait, i.now // without the grants of now
+	pq.Subjects, pq.Wait, pq.Now = i.opts.Subjects, subjectWait, i.opts.Now // without the grants of now
 	account := explain.AccountOf(ctx, s.rules, pq)
 	var limits []explain.AccountLimit
 	for _, r := range all {

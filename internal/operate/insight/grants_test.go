@@ -63,7 +63,7 @@ func TestGrant(t *testing.T) {
 		t.Errorf("got %+v", limits)
 	}
 	r := raise("acme", "per-key")
-	r.Factor, r.Limit, r.Until, r.Reason = 0, "15/minute", a.now().Add(30*time.Second).Format(time.RFC3339), "more"
+	r.Factor, r.Limit, r.Until, r.Reason = 0, "15/minute", a.opts.Now().Add(30*time.Second).Format(time.RFC3339), "more"
 	second, err := a.Grant(t.Context(), r)
 	if all := a.Grants(); err != nil || len(all) != 1 || all[0] != second || second.Limit != "15/minute" || second.By != `kim\n` {
 		t.Fatalf("got %+v, %v", all, err)

@@ -8,6 +8,17 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
+// texts returns the fields of pairs of a name and a text, without empty texts.
+func texts(pairs ...string) []zap.Field {
+	fields := make([]zap.Field, 0, 20)
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fields = append(fields, zap.String(pairs[i], pairs[i+1]))
+		}
+	}
+	return fields
+}
+
 // lines writes denials to the log, up to a number a second.
 type lines struct {
 	log       *zap.Logger // nil: no lines
@@ -66,22 +77,8 @@ func (l *lines) write(d event) {
 	if !ok {
 		return
 	}
-	fields := make([]zap.Field, 0, 20)
-	for _, f := range [...]struct{ name, value string }{
-		{"domain", d.Domain},
-		{"rule", d.Rule},
-		{"subject", d.Subject},
-		{"digest", tier.ShortDigest(d.Digest)},
-		{"address", d.Address},
-		{"tier", d.Tier},
-		{"route", d.Route},
-		{"request_id", d.RequestID},
-	} {
-		if f.value != "" {
-			fields = append(fields, zap.String(f.name, f.value))
-		}
-	}
-	fields = append(fields, zap.Uint64("limit", d.Limit), zap.Float64("window_seconds", d.Window),
+	fields := append(texts("domain", d.Domain, "rule", d.Rule, "subject", d.Subject, "digest", tier.ShortDigest(d.Digest), "address", d.Address,
+		"tier", d.Tier, "route", d.Route, "request_id", d.RequestID), zap.Uint64("limit", d.Limit), zap.Float64("window_seconds", d.Window),
 		zap.Uint64("used", d.Used), zap.Uint64("cost", d.Cost))
 	if d.Policy != "" {
 		fields = append(fields, zap.String("policy", d.Policy), zap.String("amount", d.Amount()))

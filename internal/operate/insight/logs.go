@@ -2,8 +2,6 @@ package insight
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,13 +56,10 @@ func (i *Insight) Logs(ctx context.Context, q LogsQuery) (*Logs, error) {
 		}
 	}
 	var at logsCursor
-	if q.Cursor != "" {
-		b, err := base64.RawURLEncoding.DecodeString(q.Cursor)
-		if err != nil || len(q.Cursor) > maxCursor || json.Unmarshal(b, &at) != nil {
-			return nil, errLogsCursor
-		}
+	if q.Cursor != "" && !readCursor(q.Cursor, &at) {
+		return nil, errLogsCursor
 	}
-	out := &Logs{Logs: []LimitUsage{}, Source: i.opts.Store, Instance: i.opts.Instance, At: i.now()}
+	out := &Logs{Logs: []LimitUsage{}, Source: i.opts.Store, Instance: i.opts.Instance, At: i.opts.Now()}
 	begun := time.Now()
 	for n := 0; n < pageSteps && len(out.Logs) < pageLimits && time.Since(begun) < pageTime; n++ {
 		more, err := i.logs(ctx, rs, &q, &at, out)
@@ -72,11 +67,7 @@ func (i *Insight) Logs(ctx context.Context, q LogsQuery) (*Logs, error) {
 			return out, err
 		}
 	}
-	b, err := json.Marshal(at)
-	if err != nil {
-		return nil, err
-	}
-	out.Next = base64.RawURLEncoding.EncodeToString(b)
+	out.Next = cursorOf(at)
 	return out, nil
 }
 
@@ -106,7 +97,7 @@ func (i *Insight) logs(ctx context.Context, rs *rules.Rules, q *LogsQuery, at *l
 			break
 		}
 		at.After = found.digest[:]
-		l, ok := explain.Log(ctx, rs, explain.AccountQuery{Subjects: i.opts.Subjects, Grants: i.opts.Grants.Active, Now: i.now}, found.id)
+		l, ok := explain.Log(ctx, rs, explain.AccountQuery{Subjects: i.opts.Subjects, Grants: i.opts.Grants.Active, Now: i.opts.Now}, found.id)
 		if !ok || len(q.Rules) > 0 && !slices.ContainsFunc(q.Rules, func(name string) bool { return named(l.Rule, name) }) {
 			continue
 		}

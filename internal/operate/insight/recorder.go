@@ -40,12 +40,13 @@ type recorder struct {
 	closeOnce sync.Once
 }
 
-// seen counts the events since the start: denied requests, those that were only observed, and those
-// near a limit.
-type seen struct{ enforced, shadow, near atomic.Uint64 }
+// seen counts the events since the start, by their index in TopOrders.
+type seen [len(TopOrders)]atomic.Uint64
 
 // denials returns the number of denied and of only observed requests.
-func (s *seen) denials() uint64 { return s.enforced.Load() + s.shadow.Load() }
+func (s *seen) denials() uint64 {
+	return s[orderOf(false, false)].Load() + s[orderOf(false, true)].Load()
+}
 
 // dropped counts events per ranking that no sample represents, since the last drain.
 type dropped struct {
@@ -116,7 +117,7 @@ func (r *recorder) tick() {
 	defer r.mu.Unlock()
 	now := r.now()
 	r.denials.tick(now, r.seen.denials())
-	r.nears.tick(now, r.seen.near.Load())
+	r.nears.tick(now, r.seen[orderOf(true, false)].Load())
 }
 
 func (r *recorder) close() {
@@ -124,28 +125,18 @@ func (r *recorder) close() {
 	<-r.ended
 }
 
-func (r *recorder) denied(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
-	counter := &r.seen.enforced
-	if s.Observed() {
-		counter = &r.seen.shadow
+// record records a denial, or a request near a limit, if its sampler chooses it.
+func (r *recorder) record(near bool, req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
+	order, sampler := orderOf(near, s.Observed()), r.denials
+	if near {
+		sampler = r.nears
 	}
-	number := counter.Add(1)
-	stands, record := r.denials.choose()
-	if !record {
-		r.dropped.add(orderOf(false, s.Observed()), stands)
-		return
+	number := r.seen[order].Add(1)
+	if stands, chosen := sampler.choose(); chosen {
+		r.put(event{Denial: r.copyOf(req, v, s, stands), near: near, number: number})
+	} else {
+		r.dropped.add(order, stands)
 	}
-	r.put(event{Denial: r.copyOf(req, v, s, stands), number: number})
-}
-
-func (r *recorder) near(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
-	r.seen.near.Add(1)
-	stands, record := r.nears.choose()
-	if !record {
-		r.dropped.add(orderOf(true, false), stands)
-		return
-	}
-	r.put(event{Denial: r.copyOf(req, v, s, stands), near: true})
 }
 
 // put leaves an event in the queue. If the queue is full, the event is dropped: requests do not

@@ -96,7 +96,7 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 		reset.Query.Subject = hiddenValue
 		reset.Problem = join(reset.Problem, i.unrecognized(s))
 	}
-	reset.At = i.now()
+	reset.At = i.opts.Now()
 	i.keep(reset)
 	i.audit(reset)
 	if i.opts.Removed != nil {
@@ -230,21 +230,9 @@ func (i *Insight) audit(r *Reset) {
 	if i.opts.Audit == nil {
 		return
 	}
-	fields := []zap.Field{zap.Uint64("id", r.ID), zap.String("by", r.By)}
-	for _, f := range []struct{ name, text string }{
-		{"subject", r.Query.Subject},
-		{"address", r.Query.Address},
-		{"digest", r.Query.Digest},
-		{"descriptor", r.Query.Descriptor},
-		{"rule", r.Query.Rule},
-		{"reason", r.Reason},
-		{"problem", r.Problem},
-	} {
-		if f.text != "" {
-			fields = append(fields, zap.String(f.name, f.text))
-		}
-	}
-	i.opts.Audit.Info("an operator has reset limits", append(fields, zap.Int("logs", r.Logs))...)
+	q := &r.Query
+	fields := texts("by", r.By, "subject", q.Subject, "address", q.Address, "digest", q.Digest, "descriptor", q.Descriptor, "rule", q.Rule, "reason", r.Reason, "problem", r.Problem)
+	i.opts.Audit.Info("an operator has reset limits", append(fields, zap.Uint64("id", r.ID), zap.Int("logs", r.Logs))...)
 }
 
 // Audit returns the last resets that this process did, the newest first: up to 200. Each has

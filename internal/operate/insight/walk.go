@@ -61,9 +61,8 @@ var errEarlier = errors.New("it did not answer while an earlier page was made")
 func (i *Insight) walk(s *subject, cursor string) (*walk, error) {
 	w := &walk{Identity: s.identity()}
 	if cursor != "" {
-		b, err := base64.RawURLEncoding.DecodeString(cursor)
 		var at walk
-		if err != nil || len(cursor) > maxCursor || json.Unmarshal(b, &at) != nil || at.Identity != w.Identity ||
+		if !readCursor(cursor, &at) || at.Identity != w.Identity ||
 			at.Stage < atRules || at.Stage > atEnd || at.At < 0 || at.At > s.Len()+len(s.Searches()) {
 			return nil, errCursor
 		}
@@ -78,11 +77,19 @@ func (w *walk) cursor() string {
 	if w.Stage == atEnd {
 		return ""
 	}
-	b, err := json.Marshal(w)
-	if err != nil {
-		return "" // a struct of numbers and texts
-	}
+	return cursorOf(w)
+}
+
+// cursorOf returns a place in a list as text: a struct of numbers and texts.
+func cursorOf(at any) string {
+	b, _ := json.Marshal(at) // it has no error
 	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// readCursor reads what cursorOf has made. It returns false for other texts.
+func readCursor(text string, to any) bool {
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	return err == nil && len(text) <= maxCursor && json.Unmarshal(b, to) == nil
 }
 
 // step goes on by a bounded amount of work, and returns at most room limits, but all of one
