@@ -144,8 +144,8 @@ func (d *Decision) Body() (contentType string, body []byte) {
 	if d.Allowed || d.decisive < 0 || d.headers == nil {
 		return "", nil
 	}
-	v := d.verdict()
-	return answer.DenialType(v), answer.AppendDenial(nil, v)
+	fields, body := answer.AppendDenial(nil, nil, d.verdict(), answer.About{Now: time.Now})
+	return fields[0].Value, body
 }
 
 // verdict returns the decision in the form of package answer.

@@ -280,7 +280,8 @@ type RateLimit struct {
 	Priority string `json:"priority,omitempty"`
 	// ChargeOnce charges requests with the same idempotency key once. Nil: each is charged.
 	ChargeOnce *ChargeOnce `json:"charge_once,omitempty"`
-	// Body replaces the problem document of a denial, with ContentType.
+	// Body is openai, anthropic, grpc, mcp or problem, or any other text in place of the problem document
+	// of a denial, then with ContentType.
 	Body        string `json:"body,omitempty"`
 	ContentType string `json:"content_type,omitempty"`
 }

@@ -46,8 +46,12 @@ func answersText() (string, error) {
 		styles += "| `" + style + "` | " + shown(headers) + " |\n"
 	}
 	var body bytes.Buffer
-	if err := json.Indent(&body, answer.AppendDenial(nil, denied), "", "  "); err != nil {
+	if err := json.Indent(&body, bodyOf(denied, rules.FormUnset), "", "  "); err != nil {
 		return "", err
+	}
+	forms := ""
+	for _, name := range rules.Forms[1:] {
+		forms += "| `" + name + "` | `" + string(bodyOf(denied, rules.ParseForm(name))) + "` |\n"
 	}
 	types, err := problemTypes(denied)
 	if err != nil {
@@ -65,9 +69,15 @@ func answersText() (string, error) {
 		keys += fmt.Sprintf("| `%s` | %s | %s |\n", k.Name, k.When, k.Value)
 	}
 	return fill(written("answers"), map[string]string{
-		"STYLES": styles, "RETRY": shownOne(answer.NewRenderer().Append(nil, denied, now)), "TYPES": types,
+		"STYLES": styles, "RETRY": shownOne(answer.NewRenderer().Append(nil, denied, now)), "TYPES": types, "FORMS": strings.TrimSuffix(forms, "\n"),
 		"BODY": "```json\n" + body.String() + "\n```\n", "REASONS": reasons, "KEYS": keys,
 	})
+}
+
+// bodyOf returns the body of a denial on a route with a form.
+func bodyOf(v *decide.Verdict, form rules.Form) []byte {
+	_, body := answer.AppendDenial(nil, nil, v, answer.About{Form: form, MCP: `{"id":7}`})
+	return body
 }
 
 // problemTypes returns the rows of the types of problem documents.
@@ -82,7 +92,7 @@ func problemTypes(denied *decide.Verdict) (string, error) {
 		{"the store did not decide, and `on_store_error` is `deny`", verdictOf(window.Decision{RetryAfter: time.Second}, func(s *decide.LimitStatus) { s.DecidedBy = verdict.ByRuleDeny })},
 	} {
 		var problem struct{ Type string }
-		if err := json.Unmarshal(answer.AppendDenial(nil, t.v), &problem); err != nil || problem.Type == "" {
+		if err := json.Unmarshal(bodyOf(t.v, rules.FormUnset), &problem); err != nil || problem.Type == "" {
 			return "", errors.Join(errors.New("a denial has no type"), err)
 		}
 		rows += fmt.Sprintf("| `%s` | %s |\n", problem.Type, t.when)

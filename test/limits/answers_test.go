@@ -130,7 +130,7 @@ func TestEveryValueOfAnAnswer(t *testing.T) {
 			want := stack.Problem{
 				Type:  "https://iana.org/assignments/http-problem-types#quota-exceeded",
 				Title: "Too Many Requests", Status: 429,
-				Detail: "No room under rule per-key: 2 per 1h; try again in " + strconv.Itoa(retry) + " s.",
+				Detail: "The budget of rule per-key is used up: 2 per 1h; try again in " + strconv.Itoa(retry) + " s.",
 				Rule:   "per-key", Limit: 2, Window: 3600, RetryAfter: retry, Violated: []string{"per-key"},
 			}
 			if diff := cmp.Diff(want, stack.ProblemOf(t, got)); diff != "" {

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
 // This file is the written form of rules: which keys there are, where, and of which type. A
@@ -85,8 +86,33 @@ type rateLimit struct {
 	Priority     strict.Field[string]                              `yaml:"priority" doc:"low, normal or high: which requests Redis decides first, and rls refuses last, if too many wait. Of several rules the highest applies. Default: normal"`
 	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"denied clients wait longer by up to this percentage, such as 20%, each customer by another, so that they do not return together. Default: 0%"`
 	ClientRetry  strict.Field[string]                              `yaml:"client_retry" doc:"auto: x-should-retry: false asks denied clients not to send the request again if the wait is above 120s, or if no wait helps. never: it asks all. Default: auto"`
-	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial, at most 16 KiB. Default: a problem document"`
+	Body         strict.Field[body]                                `yaml:"body" doc:"the body of a denial as a kind of client reads it: openai, anthropic, grpc, mcp or problem. Any other text, of at most 16 KiB, is the body itself; {text: openai} is that word. Default: the form of the route, otherwise problem"`
 	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body. Default: text/plain; charset=utf-8"`
+}
+
+// body is a form or a text.
+type body struct {
+	form rules.Form
+	text string
+}
+
+// bodyText is a text that may be the name of a form.
+type bodyText struct {
+	Text strict.Field[string] `yaml:"text,required" doc:"the body itself, of at most 16 KiB. Required"`
+}
+
+func (b *body) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
+	*b = body{}
+	if n.Kind == yaml.MappingNode {
+		var t bodyText
+		d.Decode(n, reflect.ValueOf(&t).Elem(), p)
+		b.text = t.Text.Value
+		return
+	}
+	d.Decode(n, reflect.ValueOf(&b.text).Elem(), p)
+	if b.form = rules.ParseForm(b.text); b.form != rules.FormUnset {
+		b.text = ""
+	}
 }
 
 type chargeOnce struct {

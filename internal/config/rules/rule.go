@@ -181,11 +181,12 @@ const (
 )
 
 func (r *rulesReader) denial(rule *rules.Rule, v *rateLimit) {
-	rule.Answer.Denial = rules.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value}
+	b := v.Body.Value
+	rule.Answer.Denial = rules.Denial{Form: b.form, Body: b.text, ContentType: v.ContentType.Value}
 	switch {
-	case strict.Given(&v.Body) && v.Body.Value == "":
+	case strict.Given(&v.Body) && b == body{}:
 		r.decoder.Problem(v.Body.Position, "an empty body: remove the key for the service's own body")
-	case len(v.Body.Value) > maxBody:
+	case len(b.text) > maxBody:
 		r.decoder.Problem(v.Body.Position, "longer than %d KiB: shorten it", maxBody>>10)
 	}
 	if strict.Given(&v.ContentType) {
@@ -193,10 +194,12 @@ func (r *rulesReader) denial(rule *rules.Rule, v *rateLimit) {
 		switch {
 		case !v.Body.Set:
 			r.decoder.Problem(v.ContentType.Position, "content_type without body")
+		case b.form != rules.FormUnset:
+			r.decoder.Problem(v.ContentType.Position, "the body %s has its own content type: remove content_type, or write body: {text: %s}", b.form, b.form)
 		case err != nil || !isOneLiner(v.ContentType.Value) || !strings.Contains(v.ContentType.Value, "/"):
 			r.decoder.Problem(v.ContentType.Position, "%s is not a content type such as %q", strict.Quote(v.ContentType.Value), plainText)
 		}
-	} else if v.Body.Set {
+	} else if b.text != "" {
 		rule.Answer.Denial.ContentType = plainText
 	}
 }

@@ -20,10 +20,12 @@ func TestSchema(t *testing.T) {
 }
 
 // specialSchema returns the schema of a type that is read in a way of its own, or nil.
-func specialSchema(_ *configtest.Schemas, t reflect.Type) configtest.Object {
+func specialSchema(s *configtest.Schemas, t reflect.Type) configtest.Object {
 	switch t {
 	case reflect.TypeFor[strict.Truth]():
 		return configtest.Object{"anyOf": []any{configtest.Object{"type": []any{"boolean", "null"}}, configtest.Words}}
+	case reflect.TypeFor[body]():
+		return configtest.Object{"anyOf": []any{configtest.Object{"type": configtest.Text, "maxLength": maxBody, "minLength": 1}, s.Of(reflect.TypeFor[bodyText]())}}
 	case reflect.TypeFor[metadata]():
 		return configtest.Object{"type": []any{"object", "null"}, "maxProperties": maxMetadataValues}
 	case reflect.TypeFor[strict.Blankable]():
@@ -79,7 +81,7 @@ func fieldSchemas() map[string]configtest.Object {
 		"client_retry":      {"enum": []any{"auto", "never"}},
 		"limits":            {"minItems": 1, "maxItems": maxLimits},
 		"by_tier":           {"minProperties": 1},
-		"body":              {"maxLength": maxBody, "minLength": 1},
+		"text":              {"maxLength": maxBody, "minLength": 1},
 		"content_type":      {"maxLength": maxOneLiner, "minLength": 1},
 		"subject":           {"minLength": 1},
 		"entry":             {"minLength": 1},

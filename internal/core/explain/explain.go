@@ -145,6 +145,9 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, m *decide.Match, log w
 	if s.Cost == 0 && s.Rule.ChargeUnsaid() && s.Mode != window.Refund {
 		e.addf("    a cost of 0 asks and charges nothing; if usage is reported after the response, the rule needs charge: always")
 	}
+	if f := s.Rule.Answer.Denial.Form; f != rules.FormUnset && s.MayDeny() {
+		e.addf("    body    %s: denied clients get an answer as this kind of client reads it", f)
+	}
 	if s.Rule.Answer.NeverRetry && s.MayDeny() {
 		e.addf("    client_retry never: x-should-retry asks denied clients not to send the request again")
 	}

@@ -117,10 +117,10 @@ type Answer struct {
 	Metadata map[string]any
 }
 
-// Denial is a rule's own body of a denial. The zero value is the service's problem
-// document.
+// Denial is a rule's own body of a denial: a form or a text. The zero value leaves it to the route.
 type Denial struct {
-	// Body replaces the problem document, with ContentType. The readers of rules have checked both.
+	Form Form
+	// Body is the text, with ContentType. The readers of rules have checked both.
 	Body        string
 	ContentType string
 }

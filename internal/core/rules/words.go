@@ -176,7 +176,8 @@ func (r *Rule) Traits() []string {
 	add(r.Answer.NeverRetry, "client_retry=never")
 	add(r.Metric.Detailed, "detailed_metric")
 	add(slices.Contains(r.Metric.Values, true), "value_to_metric")
-	add(r.Answer.Denial != Denial{}, "own denial")
+	add(r.Answer.Denial.Form != FormUnset, "body="+r.Answer.Denial.Form.String())
+	add(r.Answer.Denial.Body != "", "own denial")
 	add(len(r.Answer.Metadata) > 0, "metadata")
 	return parts
 }

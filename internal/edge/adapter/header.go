@@ -8,21 +8,27 @@ const (
 	StreamID         // the id of a client's stream
 	StreamEnd        // how that stream has ended
 	Compared         // marks calls that another instance makes to compare answers
+	MCP              // what Envoy's MCP filter has read of a client's request, as JSON
 )
 
 // Kept names these fields, for unary.Options.Keep.
 var Kept = []unary.KeptField{
-	RequestID: {Name: "x-request-id", Value: atMost},
-	StreamID:  {Name: "x-slidegate-stream", Value: func(value string) string { return atMost(present(value)) }},
+	RequestID: {Name: "x-request-id", Value: func(value string) string { return atMost(value, maxKept) }},
+	StreamID:  {Name: "x-slidegate-stream", Value: func(value string) string { return atMost(present(value), maxKept) }},
 	StreamEnd: {Name: "x-rls-end", Value: func(value string) string { return present(value[:min(len(value), maxKept)]) }},
 	Compared:  {Name: "slidegate-compared", Value: func(string) string { return "1" }},
+	MCP:       {Name: "x-slidegate-mcp", Value: func(value string) string { return atMost(value, maxMCP) }},
 }
 
-// maxKept bounds a kept value, in bytes. The ids of Envoy have 36.
-const maxKept = 128
+// maxKept bounds a kept value, in bytes. The ids of Envoy have 36. maxMCP bounds that of MCP, which has
+// names and addresses that a client chooses.
+const (
+	maxKept = 128
+	maxMCP  = 4 << 10
+)
 
-func atMost(value string) string {
-	if len(value) > maxKept {
+func atMost(value string, most int) string {
+	if len(value) > most {
 		return ""
 	}
 	return value

@@ -239,7 +239,7 @@ func TestResetWithinTheWindow(t *testing.T) {
 			}
 			if !d.Allowed {
 				want = append(want, Header{"retry-after", tt.retry}, Header{"retry-after-ms", strconv.FormatInt(milliseconds(wait), 10)})
-				if body := string(AppendDenial(nil, v)); !strings.Contains(body, `"retry_after":`+tt.retry+`,`) {
+				if body := denialOf(v); !strings.Contains(body, `"retry_after":`+tt.retry+`,`) {
 					t.Errorf("%v, %s: got body %s, want the true wait %s", wait, name, body, tt.retry)
 				}
 			}
@@ -462,6 +462,12 @@ func TestOneText(t *testing.T) {
 	}
 }
 
+// denialOf returns the body of a denial on a route without a form.
+func denialOf(v *decide.Verdict) string {
+	_, body := AppendDenial(nil, nil, v, About{})
+	return string(body)
+}
+
 func TestAppendDenial(t *testing.T) {
 	problem := func(title string) string { return `"title":` + title + `,"status":429` }
 	for _, tt := range []struct {
@@ -478,10 +484,11 @@ func TestAppendDenial(t *testing.T) {
 		s := denied
 		s.Rule = &rules.Rule{Name: "per-key", Answer: rules.Answer{Denial: tt.denial}}
 		v := verdictOf(s)
-		if got := DenialType(v); got != tt.contentType {
-			t.Errorf("%s: content type %q, want %q", tt.name, got, tt.contentType)
+		fields, appended := AppendDenial(nil, []byte("before "), v, About{})
+		if want := []Header{{"content-type", tt.contentType}}; !slices.Equal(fields, want) {
+			t.Errorf("%s: fields %q, want %q", tt.name, fields, want)
 		}
-		body := string(AppendDenial([]byte("before "), v))
+		body := string(appended)
 		if !strings.HasPrefix(body, "before ") || !strings.Contains(body, tt.has) {
 			t.Errorf("%s: body %q, want %q in it, after what was there", tt.name, body, tt.has)
 		}
@@ -505,11 +512,8 @@ func TestUndecidedDenial(t *testing.T) {
 	if diff := cmp.Diff([]Header{{"retry-after", "1"}, {"retry-after-ms", "1000"}}, r.Append(nil, v, unusedClock)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
-	if got := DenialType(v); got != ContentTypeProblem {
-		t.Errorf("content type %q, want %q", got, ContentTypeProblem)
-	}
 	var got map[string]any
-	if err := json.Unmarshal(AppendDenial(nil, v), &got); err != nil {
+	if err := json.Unmarshal([]byte(denialOf(v)), &got); err != nil {
 		t.Fatalf("the body is not JSON: %v", err)
 	}
 	want := map[string]any{
@@ -549,7 +553,7 @@ func TestProblem(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got map[string]any
-			if err := json.Unmarshal(AppendDenial(nil, tt.v), &got); err != nil {
+			if err := json.Unmarshal([]byte(denialOf(tt.v)), &got); err != nil {
 				t.Fatalf("the body is not JSON: %v", err)
 			}
 			for name, value := range map[string]any{

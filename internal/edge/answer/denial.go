@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
-	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -33,38 +32,12 @@ const (
 // detailBeyond is about a request that exceeds a bound of the service.
 const detailBeyond = "The request is too large for its limits to be checked."
 
-// DenialType returns the content type of the body that [AppendDenial] writes.
-func DenialType(v *decide.Verdict) string {
-	if HasRuleBody(v) {
-		return v.Limits[v.Decisive].Rule.Answer.Denial.ContentType
-	}
-	return ContentTypeProblem
-}
-
-// AppendDenial appends the body of a denial to dst: the body of the rule that denied, or a
-// problem document. v must be a denial.
-func AppendDenial(dst []byte, v *decide.Verdict) []byte {
-	if v.Decisive < 0 {
+// appendProblem appends a problem document (RFC 9457). s is nil if the request exceeds a bound of the
+// service.
+func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
+	if s == nil {
 		return append(dst, `{"type":"`+reducedCapacity+`","title":`+titleBeyond+`,"status":429,"detail":"`+detailBeyond+`"}`...)
 	}
-	s := &v.Limits[v.Decisive]
-	if hasBody(s) {
-		return append(dst, s.Rule.Answer.Denial.Body...)
-	}
-	return appendProblem(dst, s)
-}
-
-// HasRuleBody reports whether [AppendDenial] appends the body of the rule. v must be a denial.
-func HasRuleBody(v *decide.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.Limits[v.Decisive]) }
-
-// hasBody reports whether the rule's own body is used. If the limit could not be checked,
-// it is not, because it describes an exceeded limit.
-func hasBody(s *decide.LimitStatus) bool {
-	return s.Rule.Answer.Denial.Body != "" && !s.DeniedUndecided()
-}
-
-// appendProblem appends a problem document (RFC 9457). No string needs escapes: each is a constant, a number or a name that rules.ValidName accepts.
-func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 	dst = append(dst, `{"type":"`...)
 	switch {
 	case s.DeniedUndecided():
@@ -85,7 +58,7 @@ func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 		dst = append(dst, titleDenied...)
 	}
 	dst = append(dst, `,"status":429,"detail":"`...)
-	dst = appendDetail(dst, s)
+	dst = appendDetail(dst, s, nil)
 	dst = append(dst, `","rule":"`...)
 	dst = append(dst, s.Rule.Name...)
 	dst = append(dst, `","limit":`...)
@@ -126,35 +99,4 @@ func appendSpan(dst []byte, s *decide.LimitStatus) []byte {
 	}
 	dst = append(dst, `,"window":`...)
 	return strconv.AppendFloat(dst, span.Seconds(), 'f', -1, 64)
-}
-
-// appendDetail appends the sentence about the denial that a person reads.
-func appendDetail(dst []byte, s *decide.LimitStatus) []byte {
-	switch {
-	case s.DeniedUndecided() && s.Decision.Never:
-		return append(dst, detailBeyond...)
-	case s.DeniedUndecided():
-		dst = append(dst, "Rule "...)
-	case s.Decision.Never && s.Limit.Hits == 0:
-		dst = append(dst, "No request passes under rule "...)
-	case s.Decision.Never:
-		dst = append(dst, "This request costs "...)
-		dst = strconv.AppendUint(dst, s.Cost, 10)
-		dst = append(dst, ", more than is ever free under rule "...)
-	default:
-		dst = append(dst, "No room under rule "...)
-	}
-	dst = append(dst, s.Rule.Name...)
-	if s.DeniedUndecided() {
-		dst = append(dst, " cannot be checked now"...)
-	} else {
-		dst = append(dst, ": "...)
-		dst = rules.AppendLimit(dst, s.Limit.Limit)
-	}
-	if !s.Decision.Never {
-		dst = append(dst, "; try again in "...)
-		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
-		dst = append(dst, " s"...)
-	}
-	return append(dst, '.')
 }

@@ -1,6 +1,6 @@
 // Package answer renders a verdict as what a client reads: header fields, and the body of a denial.
 // A [Renderer] writes RateLimit, RateLimit-Policy, RateLimit-*, X-RateLimit-* and Retry-After.
-// [AppendDenial] writes the problem document (RFC 9457) or the body of the rule. Resets and waits
+// [AppendDenial] writes the body of a denial in the form that a kind of client reads. Resets and waits
 // in seconds are computed here, also as envoyproxy/ratelimit has them.
 //
 // It is pure. Header fields allocate one string, of which all values are parts. Package dynamic
@@ -63,16 +63,18 @@
 //
 // # The body of a denial
 //
-// The body is a problem document (RFC 9457), or the text of the rule that denied, as
-// text/plain unless the rule names another type. If the store could not decide and the
-// rule denies then, it is not known whether the limit was exceeded. The body is then
-// always a problem document of another type, and Retry-After is the only field. A cost above
-// the limit has its own type too, and the member cost instead of retry_after.
+// The body of the rule goes before the form of the route, and without both it is a problem document
+// (RFC 9457). A rule has a form (rules.Form) or a text, as text/plain unless the rule names another
+// type. If the store could not decide and the rule denies then, it is not known whether the limit was
+// exceeded. The text is then not used, and Retry-After is the only field. A cost above the limit has its
+// own text too, and the problem document has the member cost instead of retry_after.
+//
+// Waits above 120 s are a budget that is used up: the forms other than the problem document say when it
+// ends, by the clock of the calendar or in UTC.
 //
 // # Safe values
 //
 // Envoy does not check names or values: a CR or LF would split the response for HTTP/1
 // clients. This package checks every value once more and leaves out a value that is not
-// valid. If the body of a rule is too long or not UTF-8, the problem document replaces
-// it.
+// valid. Bodies have no value of the client but the id of an MCP request, which is encoded again.
 package answer

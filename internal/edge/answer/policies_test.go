@@ -184,7 +184,7 @@ func TestProblemsOfPolicies(t *testing.T) {
 		{counted("r", seventh, full), "No room under rule r: 7 per 1s, bursts of 50; try again in 33 s.", 8.0, "token_bucket", 33},
 		{counted("r", fixed, full), "No room under rule r: 100 per 1m fixed; try again in 33 s.", 60.0, "fixed", 33},
 		{counted("r", counter, full), "No room under rule r: 100 per 1m sliding_counter; try again in 33 s.", 60.0, "sliding_counter", 33},
-		{october(full), "No room under rule monthly: 10000 per month; try again in 33 s.", 2678400.0, "calendar", 33},
+		{october(full), "The budget of rule monthly is used up: 10000 per month; try again in 33 s.", 2678400.0, "calendar", 33},
 		{counted("r", inFlight, full), "No room under rule r: 20 requests in flight; try again in 1 s.", nil, "in_flight", 1},
 	} {
 		var got struct {
@@ -192,7 +192,7 @@ func TestProblemsOfPolicies(t *testing.T) {
 			Window         any
 			Retry          float64 `json:"retry_after"`
 		}
-		body := AppendDenial(nil, verdictOf(tt.s))
+		body := []byte(denialOf(verdictOf(tt.s)))
 		if err := json.Unmarshal(body, &got); err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}

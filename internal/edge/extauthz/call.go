@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/identity"
@@ -76,7 +77,8 @@ func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 // Describe implements [adapter.Call]. The header of the client's request goes before that of the
 // call.
 func (c *call) Describe(from *unary.Call) {
-	c.request.ID, c.in.oversized = from.Kept[adapter.RequestID], c.in.oversized || from.Exceeds != ""
+	c.request.ID, c.in.mcp = from.Kept[adapter.RequestID], from.Kept[adapter.MCP]
+	c.in.oversized = c.in.oversized || from.Exceeds != ""
 }
 
 // Forget implements [adapter.Call].
@@ -325,7 +327,7 @@ func (s *Service) limit(c *call, err error) {
 	if v.Allowed {
 		return
 	}
-	c.reply.fields = append(c.reply.fields, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
-	c.reply.body = answer.AppendDenial(c.reply.body, v)
+	about := answer.About{Form: answer.FormOf(c.request.Descriptors), MCP: c.in.mcp, Code: codes.Unavailable, Now: time.Now}
+	c.reply.fields, c.reply.body = answer.AppendDenial(c.reply.fields, c.reply.body, v, about)
 	c.result = Limited
 }

@@ -15,6 +15,7 @@ import (
 type request struct {
 	method, host string
 	path         string // with the query
+	mcp          string // what Envoy's MCP filter has read, as JSON
 	peer         string // the other end of the proxy's connection, as text
 	context      []text // of several entries with one name the last counts
 	manyEntries  bool   // the context has more than maxContext entries

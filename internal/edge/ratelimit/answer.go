@@ -39,9 +39,9 @@ const (
 	wrapperNumber   protowire.Number = 1
 )
 
-// appendAnswer appends the encoded response for v to b. echo are the encoded entries of
-// metadata that repeat the request.
-func appendAnswer(b []byte, v *decide.Verdict, fields []answer.Header, echo []byte) []byte {
+// appendAnswer appends the encoded response for v to b. body is that of a denial. echo are the encoded
+// entries of metadata that repeat the request.
+func appendAnswer(b []byte, v *decide.Verdict, fields []answer.Header, body, echo []byte) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(v.Allowed)))
 	for i, at := range v.Strictest {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte {
@@ -52,20 +52,19 @@ func appendAnswer(b []byte, v *decide.Verdict, fields []answer.Header, echo []by
 			return appendLimit(b, s, limitForm{!s.Over(), s.Rule.Name, s.Decision.Remaining, s.Wait()})
 		})
 	}
+	return appendMetadata(appendReply(b, fields, body), v, echo)
+}
+
+// appendReply appends header fields, and the body of a denial. Without a body no field may be a
+// content type: Envoy would add it to that of the upstream.
+func appendReply(b []byte, fields []answer.Header, body []byte) []byte {
 	for _, f := range fields {
 		b = appendHeader(b, f)
 	}
-	if !v.Allowed {
-		b = appendBody(b, v)
+	if len(body) == 0 {
+		return b
 	}
-	return appendMetadata(b, v, echo)
-}
-
-// appendBody appends the body of a denial with its content type. Envoy would add the content
-// type of an allowed answer to that of the upstream.
-func appendBody(b []byte, v *decide.Verdict) []byte {
-	b = appendHeader(b, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
-	return wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
+	return wire.AppendMessage(b, answerBody, func(b []byte) []byte { return append(b, body...) })
 }
 
 func appendProbed(b []byte, c *call) []byte {
@@ -74,10 +73,7 @@ func appendProbed(b []byte, c *call) []byte {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte { return wire.AppendNumber(b, statusCode, uint64(code(false))) })
 	}
 	fields, body := answer.Probed(c.probe)
-	for _, f := range fields {
-		b = appendHeader(b, f)
-	}
-	return wire.AppendMessage(b, answerBody, func(b []byte) []byte { return append(b, body...) })
+	return appendReply(b, fields, body)
 }
 
 func code(allowed bool) rlsv3.RateLimitResponse_Code {

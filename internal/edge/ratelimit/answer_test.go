@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,9 +61,11 @@ func asMessage(t testing.TB, v *decide.Verdict, fields []answer.Header, asked *r
 		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd, &corev3.HeaderValue{Key: f.Name, Value: f.Value})
 	}
 	if !v.Allowed {
-		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd,
-			&corev3.HeaderValue{Key: "content-type", Value: answer.DenialType(v)})
-		out.RawBody = answer.AppendDenial(nil, v)
+		var own []answer.Header
+		own, out.RawBody = answer.AppendDenial(nil, nil, v, answer.About{Now: time.Now})
+		for _, f := range own {
+			out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd, &corev3.HeaderValue{Key: f.Name, Value: f.Value})
+		}
 	}
 	m := make(map[string]any)
 	if v.Decisive >= 0 {
@@ -144,6 +147,15 @@ func asEcho(t testing.TB, asked *rlsv3.RateLimitRequest) []byte {
 	return appendEcho(nil, m, tier.NewSecrets([]string{"api_key"}, nil))
 }
 
+// answerOf appends an answer with the body of a denial.
+func answerOf(b []byte, v *decide.Verdict, fields []answer.Header, echo []byte) []byte {
+	var body []byte
+	if !v.Allowed {
+		fields, body = answer.AppendDenial(slices.Clip(fields), nil, v, answer.About{Now: time.Now})
+	}
+	return appendAnswer(b, v, fields, body, echo)
+}
+
 // compare compares appendAnswer with the protobuf library.
 func comparing(t *testing.T, v *decide.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) {
 	t.Helper()
@@ -153,7 +165,7 @@ func comparing(t *testing.T, v *decide.Verdict, fields []answer.Header, asked *r
 		t.Fatal(err)
 	}
 	const before = "what is there already"
-	got := appendAnswer([]byte(before), v, fields, asEcho(t, asked))
+	got := answerOf([]byte(before), v, fields, asEcho(t, asked))
 	if !bytes.HasPrefix(got, []byte(before)) {
 		t.Errorf("the answer overwrites what it is appended to: %q", got[:len(before)])
 	}
@@ -289,7 +301,7 @@ func TestMetadataThatCannotBeWritten(t *testing.T) {
 		v := verdictOf()
 		v.Matches[0].Rule = ruleWith(map[string]any{"given": tt.given, "k\xff": true})
 		out := new(rlsv3.RateLimitResponse)
-		if err := proto.Unmarshal(appendAnswer(nil, v, nil, nil), out); err != nil {
+		if err := proto.Unmarshal(answerOf(nil, v, nil, nil), out); err != nil {
 			t.Errorf("%s: the answer cannot be read: %v", tt.name, err)
 			continue
 		}
@@ -374,7 +386,7 @@ func FuzzAnswer(f *testing.F) {
 		// The library cannot write the request.
 		entries := []descriptors.Entry{{Key: name, Value: value}, {Key: "api_key", Value: subject}}
 		m := message{domain: rule, entries: entries, descriptors: []described{{entries: 2}}}
-		if err := proto.Unmarshal(appendAnswer(nil, v, fields, appendEcho(nil, &m, tier.NewSecrets([]string{"api_key"}, nil))), new(rlsv3.RateLimitResponse)); err != nil {
+		if err := proto.Unmarshal(answerOf(nil, v, fields, appendEcho(nil, &m, tier.NewSecrets([]string{"api_key"}, nil))), new(rlsv3.RateLimitResponse)); err != nil {
 			t.Errorf("the answer cannot be read: %v", err)
 		}
 	})

@@ -53,7 +53,7 @@ func TestStatusOfPolicies(t *testing.T) {
 		s.Limit.Limit, s.Period.Period = tt.l, tt.period
 		v := &decide.Verdict{Allowed: tt.d.Allowed, Limits: []decide.LimitStatus{s}, Strictest: []int{0}, Matches: make([]decide.Match, 1), Shadowed: -1}
 		var got rlsv3.RateLimitResponse
-		if err := proto.Unmarshal(appendAnswer(nil, v, nil, nil), &got); err != nil {
+		if err := proto.Unmarshal(answerOf(nil, v, nil, nil), &got); err != nil {
 			t.Fatal(err)
 		}
 		st := got.GetStatuses()[0]
@@ -88,7 +88,7 @@ func (c *verdictConn) Invoke(_ context.Context, _ string, in, out any, _ ...grpc
 		proto.Merge(out.(proto.Message), c.answer)
 		return nil
 	}
-	return proto.Unmarshal(appendAnswer(nil, c.verdict, c.fields, nil), out.(proto.Message))
+	return proto.Unmarshal(answerOf(nil, c.verdict, c.fields, nil), out.(proto.Message))
 }
 
 // TestAsk sends every descriptor, and tells the limit of each. A limit in flight with room has no

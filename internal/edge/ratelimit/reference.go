@@ -8,7 +8,7 @@ import (
 
 // appendReference appends the encoded response for v to b, as envoyproxy/ratelimit answers.
 // With metadata the answer has dynamic metadata: the request and that of the rules.
-func appendReference(b []byte, v *decide.Verdict, fields []answer.Header, metadata bool, echo []byte) []byte {
+func appendReference(b []byte, v *decide.Verdict, fields []answer.Header, body []byte, metadata bool, echo []byte) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(v.Allowed)))
 	for i, at := range v.Strictest {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte {
@@ -24,12 +24,7 @@ func appendReference(b []byte, v *decide.Verdict, fields []answer.Header, metada
 			return appendLimit(b, s, limitForm{!s.OverByRule(), name, answer.ReferenceRemaining(s), answer.ReferenceReset(s, s.Wait())})
 		})
 	}
-	for _, f := range fields {
-		b = appendHeader(b, f)
-	}
-	if !v.Allowed && answer.HasRuleBody(v) {
-		b = appendBody(b, v)
-	}
+	b = appendReply(b, fields, body)
 	if !metadata {
 		return b
 	}

@@ -103,7 +103,9 @@ type call struct {
 	echo     []byte         // encoded entries of metadata that repeat the request
 	policy   decide.Call
 	probe    *probe.Probe // denies the call; nil: the rules decide it
+	mcp      string       // what Envoy's MCP filter has read, as JSON
 	headers  []answer.Header
+	body     []byte // of a denial
 }
 
 // Decode implements [wire.Decoder].
@@ -113,7 +115,7 @@ func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 func (c *call) Describe(from *unary.Call) {
 	c.request.ID, c.request.Ending = from.Kept[adapter.RequestID], from.Kept[adapter.StreamEnd]
 	c.request.Stream = inflight.NewStreamID(from.Kept[adapter.StreamID])
-	c.compared = from.Kept[adapter.Compared] != ""
+	c.compared, c.mcp = from.Kept[adapter.Compared] != "", from.Kept[adapter.MCP]
 	if from.Exceeds != "" && c.in.over == "" {
 		c.in.over = from.Exceeds + ": put fewer header values into descriptors"
 	}
@@ -133,6 +135,7 @@ func (c *call) Forget() {
 		echo:    reuse.Slice(c.echo),
 		policy:  c.policy,
 		headers: reuse.Slice(c.headers),
+		body:    reuse.Slice(c.body),
 	}
 }
 
@@ -200,10 +203,18 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
 	c.headers = s.opts.Headers.Append(c.headers, v, time.Now)
-	if s.opts.Reference {
-		return appendReference(encoded, v, c.headers, s.opts.EchoRequest, c.echo)
+	switch {
+	case v.Allowed:
+	case !s.opts.Reference:
+		about := answer.About{Form: answer.FormOf(c.request.Descriptors), MCP: c.mcp, Now: time.Now}
+		c.headers, c.body = answer.AppendDenial(c.headers, c.body, v, about)
+	case answer.HasOwnBody(v):
+		c.headers, c.body = answer.AppendDenial(c.headers, c.body, v, answer.About{MCP: c.mcp, Now: time.Now})
 	}
-	return appendAnswer(encoded, v, c.headers, c.echo)
+	if s.opts.Reference {
+		return appendReference(encoded, v, c.headers, c.body, s.opts.EchoRequest, c.echo)
+	}
+	return appendAnswer(encoded, v, c.headers, c.body, c.echo)
 }
 
 // storeStatus returns the status that Envoy gets for a request that could not be decided.

@@ -103,6 +103,7 @@ var fieldCases = map[string]struct {
 	"Answer.Metadata":     {nil, func(_ *testing.T, g *generation) { g.rule.Answer.Metadata = map[string]any{"a": 1.0} }, "metadata"},
 	"Metric.Detailed":     {nil, func(_ *testing.T, g *generation) { g.rule.Metric.Detailed = true }, "detailed_metric"},
 	"Metric.Values":       {nil, func(_ *testing.T, g *generation) { g.rule.Metric.Values = []bool{true} }, "value_to_metric"},
+	"Denial.Form":         {nil, func(_ *testing.T, g *generation) { g.rule.Answer.Denial.Form = rules.FormMCP }, "body"},
 	"Denial.Body":         {nil, func(_ *testing.T, g *generation) { g.rule.Answer.Denial.Body = "no" }, "body"},
 	"Denial.ContentType":  {nil, func(_ *testing.T, g *generation) { g.rule.Answer.Denial.ContentType = "text/plain" }, "body"},
 	"Terms.Limits":        {nil, func(_ *testing.T, g *generation) { g.terms.Limits = nil }, "limits"},
