@@ -48,12 +48,10 @@ func (a Attribute) String() string { return "%" + string(a) + "%" }
 
 // Attributes that Envoy has no operators for, and that a mapping of fields may name.
 const (
-	Seconds Attribute = "DURATION(s)" // [Duration] in seconds, as nginx and Caddy write it
-	// caddySeconds are seconds, unless they are whole: then Caddy may be set to write another unit.
-	caddySeconds Attribute = "DURATION(caddy)"
-	inMicros     Attribute = "DURATION(us)" // in microseconds, as Apache's %D
-	inNanos      Attribute = "DURATION(ns)"
-	RequestLine  Attribute = "REQUEST_LINE" // such as GET /search?q=a HTTP/1.1
+	Seconds     Attribute = "DURATION(s)"  // [Duration] in seconds, as nginx and Caddy write it
+	inMicros    Attribute = "DURATION(us)" // in microseconds, as Apache's %D
+	inNanos     Attribute = "DURATION(ns)"
+	RequestLine Attribute = "REQUEST_LINE" // such as GET /search?q=a HTTP/1.1
 )
 
 // The paths as Envoy's operators give them. Limits apply before Envoy rewrites the path, so the

@@ -55,9 +55,6 @@ func (t *timeSlot) read(text []byte) (int64, bool) {
 // newDecoder returns a decoder for records with values for the wanted attributes.
 func (f *format) newDecoder(want []Attribute) (*decoder, error) {
 	slots, names := f.slots, f.names
-	if f.text == nil {
-		slots, names = usedFields(f, want)
-	}
 	d := &decoder{
 		line:     fields{values: make([]Value, len(slots)), times: make([]int64, len(slots))},
 		duration: derive(Duration, slots),
@@ -97,22 +94,6 @@ func (f *format) newDecoder(want []Attribute) (*decoder, error) {
 		d.parser = newTextParser(f.text)
 	}
 	return d, nil
-}
-
-// usedFields returns the fields of JSON that matter to the wanted attributes.
-func usedFields(f *format, want []Attribute) (slots []Attribute, names []string) {
-	used := make([]bool, len(f.slots))
-	for _, a := range append(slices.Clone(want), Duration, Method, Path, PathOnly) {
-		for _, d := range derive(a, f.slots) {
-			used[d.slot] = true
-		}
-	}
-	for slot, a := range f.slots {
-		if _, kind, err := timeOf(a); used[slot] || kind != "" || err != nil {
-			slots, names = append(slots, a), append(names, f.names[slot])
-		}
-	}
-	return slots, names
 }
 
 // IsTime reports whether an attribute says when a request came. The error says what is wrong with

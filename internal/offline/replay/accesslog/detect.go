@@ -11,32 +11,19 @@ import (
 	"github.com/slidegate/slidegate/internal/text"
 )
 
-// sampleBytes is how much of a file is read to find out its format.
+// sampleBytes is how much of a file says its format, or its first line if that is longer.
 const sampleBytes = 256 << 10
 
-// sample reads the beginning of a file: of a regular file as much as may be, of another only as much
-// as the format needs, because more may come late. rest reports whether the file has more.
-func (f *file) sample(regular bool, formats []*format) (sample []byte, rest bool, err error) {
-	sample = make([]byte, 0, 4<<10)
-	for len(sample) < sampleBytes || len(sample) <= maxLine && bytes.IndexByte(sample, '\n') < 0 {
-		if len(sample) == cap(sample) {
-			sample = append(sample, make([]byte, len(sample))...)[:len(sample)]
-		}
-		n, err := f.in.stream.Read(sample[len(sample):cap(sample)])
-		sample = sample[:len(sample)+n]
-		if errors.Is(err, io.EOF) {
-			return sample, false, nil
-		}
-		if err != nil {
-			// If lines came before the error, they are read, and then the error is reported.
-			if bytes.IndexByte(sample, '\n') >= 0 {
-				return sample, true, nil
-			}
-			return nil, false, f.in.broken(err, 0)
-		}
-		if !regular && bytes.IndexByte(sample, '\n') >= 0 && f.detect(sample, formats, true) == nil && f.likely {
-			break
-		}
+// sample reads the beginning of a file. rest reports whether the file has more.
+func (f *file) sample() (sample []byte, rest bool, err error) {
+	sample = make([]byte, maxLine+1)
+	n, err := io.ReadFull(f.in.stream, sample)
+	sample = sample[:n]
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return sample, false, nil
+	case err != nil && bytes.IndexByte(sample, '\n') < 0: // lines before the error are read first
+		return nil, false, f.in.broken(err, 0)
 	}
 	return sample, true, nil
 }
@@ -44,9 +31,8 @@ func (f *file) sample(regular bool, formats []*format) (sample []byte, rest bool
 // detect sets the format and the prefix: those by which most lines of the sample can be read. Of
 // several formats of Envoy's configuration it is the one by which they say most.
 func (f *file) detect(sample []byte, formats []*format, rest bool) error {
-	if rest {
-		// The last line may go on.
-		if i := bytes.LastIndexByte(sample, '\n'); i >= 0 {
+	if rest || len(sample) > sampleBytes { // the last line may go on
+		if i := bytes.LastIndexByte(sample[:min(len(sample), sampleBytes)], '\n'); i >= 0 {
 			sample = sample[:i+1]
 		}
 	}
@@ -81,7 +67,6 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 	if f.format == nil {
 		return f.unreadable(lines, formats, fault)
 	}
-	f.likely = best.likely > 0
 	f.decoder, _ = f.format.newDecoder(f.want)
 	return nil
 }

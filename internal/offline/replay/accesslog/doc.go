@@ -37,7 +37,7 @@
 // # Prefixes
 //
 // Container runtimes, syslog and log shippers write something before each line, or put the line into
-// a field of JSON. A web server may write the virtual host first. The first lines of a file decide
+// a field of JSON. The first lines of a file decide
 // which of the known prefixes its lines have. A line without it is broken, and so are the parts of a
 // line of more than 16 KiB, which containerd, CRI-O and Docker split.
 //
@@ -45,8 +45,7 @@
 //
 // Envoy writes when a request started. nginx and Caddy write when it ended: its start is the end
 // without the duration. If the log has no duration, the time is the end, and [Stats] counts it. A
-// number at the end of a known format is a duration only if it is written as nginx does. A whole
-// number in a log of Caddy does not count as a duration, because its unit is a setting.
+// number at the end of a known format is a duration only if it is written as nginx does.
 //
 // Lines are written at the end of requests, so they are not in the order of the starts. A record
 // waits until the log has a line that is Options.Reorder later. Several files are read together:

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/text"
@@ -29,23 +28,15 @@ type file struct {
 	want    []Attribute
 	format  *format // nil: the file is empty
 	prefix  *prefix
-	likely  bool // by the sample, the format and the prefix are not a guess
 	decoder *decoder
 
 	scratch []byte // a record
 	first   int64  // the time in the first line
 	err     error  // why it could not be read to its end
-	feed    feed
 	seen    progress
-}
 
-// A feed takes the batches of a file from its goroutine to the reader.
-type feed struct {
-	batches chan *batch
-	started bool
+	batches chan *batch   // from the goroutine to the reader; nil: it has not begun
 	done    chan struct{} // closed if no more are wanted
-	end     sync.Once
-	gone    chan struct{} // closed when the goroutine has ended
 }
 
 // A batch is a part of a file, read.
@@ -58,15 +49,12 @@ type batch struct {
 
 // openFile finds out the format of a file.
 func openFile(path string, index int, o *Options, formats []*format) (*file, error) {
-	f := &file{
-		in: input{path: path, stdin: o.Stdin, done: o.Done}, index: index, want: o.Want,
-		feed: feed{batches: make(chan *batch, batchDepth), done: make(chan struct{}), gone: make(chan struct{})},
-	}
+	f := &file{in: input{path: path, stdin: o.Stdin, done: o.Done}, index: index, want: o.Want, done: make(chan struct{})}
 	regular, err := f.in.open()
 	if err != nil {
 		return nil, err
 	}
-	sample, rest, err := f.sample(regular, formats)
+	sample, rest, err := f.sample()
 	if err == nil {
 		err = f.detect(sample, formats, rest)
 	}
@@ -103,29 +91,26 @@ func trimLine(line []byte) []byte {
 
 // next returns the next batch, nil at the end.
 func (f *file) next() *batch {
-	if !f.feed.started {
-		f.feed.started = true
+	if f.batches == nil {
+		f.batches = make(chan *batch, batchDepth)
 		if f.in.stream == nil {
-			if _, err := f.in.open(); err != nil {
-				f.err = err
-				close(f.feed.gone)
+			if _, f.err = f.in.open(); f.err != nil {
+				close(f.batches)
 				return nil
 			}
 		}
 		go f.run()
 	}
-	return <-f.feed.batches
+	return <-f.batches
 }
 
 // run reads the file and sends its batches.
 func (f *file) run() {
-	defer close(f.feed.gone)
-	defer close(f.feed.batches)
+	defer close(f.batches)
 	in := bufio.NewReaderSize(f.in.stream, maxLine+1)
 	b := new(batch)
 	for number := int64(1); ; number++ {
-		// What is not read yet may come late.
-		if buffered, _ := in.Peek(in.Buffered()); b.bytes >= batchBytes || bytes.IndexByte(buffered, '\n') < 0 {
+		if b.bytes >= batchBytes {
 			if b = f.send(b); b == nil {
 				return
 			}
@@ -210,29 +195,24 @@ func (b *batch) fault(f *file, number int64, reason string) {
 
 // send sends a batch and returns another one, nil if the file is closed.
 func (f *file) send(b *batch) *batch {
-	if b.Lines == 0 {
-		return b
-	}
 	select {
-	case f.feed.batches <- b:
+	case f.batches <- b:
 		return new(batch)
-	case <-f.feed.done:
+	case <-f.done:
 		return nil
 	}
 }
 
 // close ends the file.
 func (f *file) close() {
-	f.feed.end.Do(func() { close(f.feed.done) })
-	if f.feed.started {
-		if f.in.path == "-" && f.in.closer == nil {
-			return // a read of it cannot be ended
-		}
+	close(f.done)
+	if f.batches != nil {
 		if f.in.closer != nil {
 			_ = f.in.closer.Close() // ends a read that waits
-			f.in.closer = nil
 		}
-		<-f.feed.gone
+		for range f.batches {
+			continue // until the goroutine has ended
+		}
 	}
 	f.in.close()
 }

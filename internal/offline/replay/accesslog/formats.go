@@ -18,8 +18,7 @@ const envoyDefault = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?
 const (
 	commonFormat   = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent`
 	combinedFormat = commonFormat + ` "$http_referer" "$http_user_agent"`
-	ingressFormat  = combinedFormat + ` $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] ` +
-		`$upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id`
+	ingressFormat  = combinedFormat + ` $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $rest`
 )
 
 // A field is one name of JSON and what its value is.
@@ -92,7 +91,7 @@ var caddy = []field{
 	{"request.uri", Path},
 	{"request.host", Authority},
 	{"request.proto", Protocol},
-	{"duration", caddySeconds},
+	{"duration", Seconds},
 }
 
 // jsonFormat returns the format of JSON with these names.

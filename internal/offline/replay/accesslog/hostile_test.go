@@ -222,8 +222,9 @@ func TestOrder(t *testing.T) {
 
 // TestLate gives lines that come too late with their own times, and does not believe one wrong time.
 func TestLate(t *testing.T) {
-	content := jsonAt(100, "/a") + jsonAt(4e9, "/wrong-clock") + jsonAt(101, "/b") + jsonAt(300, "/c") + jsonAt(50, "/late") + jsonAt(301, "/d")
+	content := jsonAt(100, "/a") + jsonAt(4e9, "/wrong-clock") + jsonAt(101, "/b") + jsonAt(300, "/c") + strings.Repeat(jsonAt(300, "/"+strings.Repeat("x", 1000)), 300) + jsonAt(50, "/late") + jsonAt(301, "/d")
 	got, stats, err := all(t, accesslog.Options{Paths: []string{"-"}, Stdin: iotestOneLine(content), Format: "json", Want: onlyPath})
+	got = slices.DeleteFunc(got, func(record string) bool { return strings.HasSuffix(record, "x") })
 	want := []string{"1m40s /a", "1m41s /b", "50s /late", "5m0s /c", "5m1s /d", "1111111h6m40s /wrong-clock"}
 	if err != nil || !slices.Equal(got, want) || stats.Late != 1 {
 		t.Errorf("%q, %+v, %v", got, stats, err)
@@ -332,9 +333,9 @@ func TestCloseEarly(t *testing.T) {
 	}
 }
 
-// TestDone ends reads of pipes that wait: for a writer, for the first line, and for more lines.
+// TestDone ends reads of pipes that wait: for a writer, for the first line, and for more of many lines.
 func TestDone(t *testing.T) {
-	for name, lines := range map[string]string{"no writer": "", "no line": "", "some lines": jsonAt(1, "/a") + jsonAt(2, "/b")} {
+	for name, lines := range map[string]string{"no writer": "", "no line": "", "many lines": strings.Repeat(jsonAt(1, "/a"), 40_000)} {
 		path := filepath.Join(t.TempDir(), "pipe")
 		if err := syscall.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
@@ -350,7 +351,7 @@ func TestDone(t *testing.T) {
 			for ; err == nil; n++ {
 				_, err = r.Next()
 			}
-			if want := strings.Count(lines, "\n"); n != want+min(want, 1) || !strings.Contains(err.Error(), "interrupted") {
+			if (n > 1) != (lines != "") || !strings.Contains(err.Error(), "interrupted") {
 				t.Errorf("%s: %d records, %v", name, n-1, err)
 			}
 			if r != nil {
@@ -368,9 +369,7 @@ func TestDone(t *testing.T) {
 		if name == "no line" {
 			close(done)
 		}
-		if _, err := io.WriteString(in, lines); err != nil {
-			t.Fatal(err)
-		}
+		_, _ = io.WriteString(in, lines) // the reader ends first
 		<-ended
 		in.Close()
 	}

@@ -3,8 +3,8 @@ package accesslog
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
-	"io/fs"
 	"os"
 
 	"github.com/klauspost/compress/gzip"
@@ -33,8 +33,11 @@ func (i *input) open() (regular bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	head, err := readHead(in, 4)
-	if err != nil && !errors.Is(err, io.EOF) {
+	i.closer = in
+	head := make([]byte, 4)
+	n, err := io.ReadFull(in, head)
+	head = head[:n]
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		i.close()
 		return false, pathError(i.path, "cannot be read: %w", err)
 	}
@@ -45,37 +48,21 @@ func (i *input) open() (regular bool, err error) {
 	return regular, nil
 }
 
-// openRaw opens the input as it is on disk.
-func (i *input) openRaw() (in io.Reader, regular bool, err error) {
+// openRaw opens the input as it is on disk. To open a named pipe, and to read one, can wait.
+func (i *input) openRaw() (in io.ReadCloser, regular bool, err error) {
 	info, err := os.Stat(i.path)
 	switch {
 	case i.path == "-":
-		if in = i.stdin; i.done != nil {
-			piped := interruptible(i.done, func() (io.ReadCloser, error) { return io.NopCloser(i.stdin), nil })
-			in, i.closer = piped, piped
-		}
-		return in, false, nil
+		return interruptible(i.done, func() (io.ReadCloser, error) { return io.NopCloser(i.stdin), nil }), false, nil
 	case err == nil && info.IsDir():
 		return nil, false, pathError(i.path, "is a directory; name the files in it")
-	case err == nil && !info.Mode().IsRegular() && i.done != nil:
-		// To open a named pipe waits for a writer.
-		piped := interruptible(i.done, func() (io.ReadCloser, error) { return os.Open(i.path) })
-		i.closer = piped
-		return piped, false, nil
+	case err == nil && !info.Mode().IsRegular():
+		return interruptible(i.done, func() (io.ReadCloser, error) { return os.Open(i.path) }), false, nil
 	}
-	opened, err := os.Open(i.path)
-	if err == nil {
-		info, err = opened.Stat()
+	if in, err = os.Open(i.path); err != nil {
+		return nil, false, fmt.Errorf("%s: cannot be opened: %w", i.path, errors.Unwrap(err))
 	}
-	if err != nil {
-		var p *fs.PathError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return nil, false, pathError(i.path, "cannot be opened: %w", err)
-	}
-	i.closer = opened
-	return opened, info.Mode().IsRegular(), nil
+	return in, true, nil
 }
 
 // errDone ends reads when Options.Done is closed.
@@ -103,16 +90,6 @@ func interruptible(done <-chan struct{}, open func() (io.ReadCloser, error)) *io
 		in.CloseWithError(err) // nil is io.EOF
 	}()
 	return out
-}
-
-// readHead reads up to n bytes.
-func readHead(r io.Reader, n int) ([]byte, error) {
-	b := make([]byte, n)
-	got, err := io.ReadFull(r, b)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = nil
-	}
-	return b[:got], err
 }
 
 // unpacked sets the stream of lines, by the first bytes of the input.

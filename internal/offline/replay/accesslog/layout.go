@@ -2,10 +2,10 @@ package accesslog
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/text/clientaddr"
 )
@@ -42,7 +42,6 @@ const (
 	withoutPort
 	portOnly
 	ofSeconds // in milliseconds
-	ofCaddySeconds
 	ofMicros
 	ofNanos
 	methodOfLine
@@ -83,7 +82,7 @@ func sourcesOf(want Attribute) []source {
 	case LocalPort:
 		return []source{{LocalPort, asIs}, {localWithPort, portOnly}}
 	case Duration:
-		return []source{{Duration, asIs}, {Seconds, ofSeconds}, {caddySeconds, ofCaddySeconds}, {inMicros, ofMicros}, {inNanos, ofNanos}}
+		return []source{{Duration, asIs}, {Seconds, ofSeconds}, {inMicros, ofMicros}, {inNanos, ofNanos}}
 	}
 	return []source{{want, asIs}}
 }
@@ -144,7 +143,7 @@ func (t transform) of(v Value, scratch *[]byte) Value {
 		v.Text = clientaddr.Host(v.Text)
 	case portOnly:
 		v.Text = portOf(v.Text)
-	case ofSeconds, ofCaddySeconds, ofMicros, ofNanos:
+	case ofSeconds, ofMicros, ofNanos:
 		duration, ok := t.duration(v.Text)
 		if !ok {
 			return Value{State: Absent}
@@ -169,66 +168,15 @@ func portOf(text []byte) []byte {
 	return nil
 }
 
-// unit returns how many nanoseconds the unit of a duration has.
-func (t transform) unit() int64 {
-	switch t {
-	case ofSeconds, ofCaddySeconds:
-		return 1e9
-	case ofMicros:
-		return 1e3
-	case ofNanos:
-		return 1
-	}
-	return 1e6
-}
+// units are the nanoseconds in the unit of a duration.
+var units = map[transform]float64{asIs: 1e6, ofSeconds: 1e9, ofMicros: 1e3, ofNanos: 1}
 
 // duration returns a duration in nanoseconds.
 func (t transform) duration(b []byte) (nanos int64, ok bool) {
-	if t == ofCaddySeconds && skipDigits(b, 0) == len(b) {
-		return 0, false
-	}
-	return durationOf(b, t.unit())
-}
-
-// durationOf returns a duration in nanoseconds: a decimal number of units, or a text with its own
-// units such as 1.5ms. nginx writes a duration for each upstream that it tried; their sum counts.
-func durationOf(b []byte, unit int64) (nanos int64, ok bool) {
-	if n := skipDigits(b, 0); n > 0 && n <= 9 {
-		var whole int64
-		for _, c := range b[:n] {
-			whole = whole*10 + int64(c-'0')
-		}
-		if n == len(b) {
-			return whole * unit, true
-		}
-		if part, width := fraction(b[n+1:]); b[n] == '.' && n+1+width == len(b) {
-			return whole*unit + part*unit/1e9, true
-		}
-	}
 	const most = 1e18 // some thirty years
-	if f, err := strconv.ParseFloat(string(b), 64); err == nil {
-		f *= float64(unit)
-		return int64(f), f >= 0 && f < most
-	}
-	if d, err := time.ParseDuration(string(b)); err == nil {
-		return int64(d), d >= 0 && d < most
-	}
-	list := strings.FieldsFunc(string(b), func(r rune) bool { return r == ' ' || r == ',' || r == ':' })
-	if len(list) < 2 {
-		return 0, false
-	}
-	for _, one := range list {
-		if one == "-" {
-			continue
-		}
-		part, fits := durationOf([]byte(one), unit)
-		nanos += part
-		if !fits || nanos >= most {
-			return 0, false
-		}
-		ok = true
-	}
-	return nanos, ok
+	f, err := strconv.ParseFloat(string(b), 64)
+	f = math.Round(f * units[t])
+	return int64(f), err == nil && f >= 0 && f < most
 }
 
 // partOfLine returns a part of a line such as GET /a?b HTTP/1.1. A line of another form is no

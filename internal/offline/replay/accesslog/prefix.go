@@ -5,13 +5,10 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-
-	"github.com/slidegate/slidegate/internal/text/clientaddr"
 )
 
 // A prefix strips from lines what another program has put before or around them: a container
-// runtime, syslog, a log shipper, or a web server that writes the virtual host first. All lines of a
-// file have the same prefix. It is not safe for concurrent use.
+// runtime, syslog or a log shipper. All lines of a file have the same prefix. It is not safe for concurrent use.
 type prefix struct {
 	steps []int // of the table, the outermost first
 	json  *jsonParser
@@ -30,7 +27,6 @@ var steps = []func(p *prefix, line []byte) ([]byte, bool){
 	without(stamp + ` `),               // kubectl logs --timestamps, docker logs --timestamps
 	without(`\[pod/[^\]]*\] `),         // kubectl logs --prefix
 	without(`[^ ]+ +\| (?:\x1b\[0m)?`), // docker compose logs; the end of the name's colour
-	virtualHost,
 }
 
 // stamp is a time such as 2026-11-23T09:30:29.123Z, with a zone or without.
@@ -118,34 +114,8 @@ func (p *prefix) field(line []byte) ([]byte, bool) {
 	return trimLine(p.out.values[at].Text), true
 }
 
-// virtualHost strips the host, with its port or without, that stands before the client.
-func virtualHost(_ *prefix, line []byte) ([]byte, bool) {
-	word, rest, ok := bytes.Cut(line, []byte{' '})
-	if !ok || len(word) == 0 || isAddress(word) || bytes.ContainsAny(word, `"{}|,;=`) {
-		return nil, false
-	}
-	host := clientaddr.Host(word)
-	port := portOf(word)
-	if len(port) > 0 && skipDigits(port, 0) == len(port) && len(host) > 0 {
-		return rest, true
-	}
-	next, _, _ := bytes.Cut(rest, []byte{' '})
-	return rest, isAddress(next)
-}
-
 // isAddress reports whether a text is an IP address.
 func isAddress(b []byte) bool {
-	dots, digits, part := 0, 0, 0
-	for _, c := range b {
-		switch {
-		case c >= '0' && c <= '9' && digits < 3:
-			part, digits = part*10+int(c-'0'), digits+1
-		case c == '.' && digits > 0 && part < 256:
-			dots, digits, part = dots+1, 0, 0
-		default:
-			_, err := netip.ParseAddr(string(b))
-			return err == nil
-		}
-	}
-	return dots == 3 && digits > 0 && part < 256
+	_, err := netip.ParseAddr(string(b))
+	return err == nil
 }

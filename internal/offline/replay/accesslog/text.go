@@ -21,10 +21,8 @@ type textOp struct {
 	written   string    // as the format has it
 	time      *timeSlot // nil: it is no time
 	end       []byte    // the text behind it; empty: the end of the line
-	skip      int       // how often the text behind it is in a time
 	fault     string    // if the text behind it is not there
 	ambiguous string    // if the text before it is in its value too
-	list      bool      // of the upstreams that nginx tried
 }
 
 // A textParser takes lines of a text format apart. It accepts a line only if there is one way to do
@@ -48,36 +46,32 @@ func (p *textParser) parse(line []byte, out *fields) string {
 		op := &p.ops[slot]
 		n := -1
 		switch {
-		case op.list:
-			if n = listWidth(line[i:], op.end); !bytes.HasPrefix(line[i+n:], op.end) || slot == len(p.ops)-1 && i+n+len(op.end) != len(line) {
-				n = -1
-			}
 		case slot == len(p.ops)-1:
 			if bytes.HasSuffix(line[i:], op.end) {
 				n = len(line) - i - len(op.end)
 			}
 		default:
 			n = indexText(line[i:], op.end)
-			for skip := op.skip; skip > 0 && n >= 0; skip-- {
-				next := n + len(op.end)
-				if n = indexText(line[i+next:], op.end); n >= 0 {
-					n += next
-				}
-			}
 		}
 		if n < 0 {
 			return op.fault
 		}
-		text := line[i : i+n]
 		if op.time != nil {
-			at, ok := op.time.read(text)
+			at, ok := op.time.read(line[i : i+n])
+			for next := 0; !ok && next >= 0 && n < maxTime && len(op.end) > 0; { // the text behind a time may be in it
+				if next = indexText(line[i+n+len(op.end):], op.end); next >= 0 {
+					n += len(op.end) + next
+					at, ok = op.time.read(line[i : i+n])
+				}
+			}
 			if !ok {
 				return "has no time where the format has one"
 			}
 			out.times[slot] = at
-		} else if !op.list && len(before) > 0 && slot > 0 && indexText(line[boundary+1:i+n], before) >= 0 {
+		} else if len(before) > 0 && slot > 0 && indexText(line[boundary+1:i+n], before) >= 0 {
 			return op.ambiguous // the text before the value is in the value too
 		}
+		text := line[i : i+n]
 		if p.escapes && indexByte(text, '\\') >= 0 {
 			text = p.unescape(text)
 		}
@@ -86,34 +80,6 @@ func (p *textParser) parse(line []byte, out *fields) string {
 		i += n + len(op.end)
 	}
 	return ""
-}
-
-// listWidth returns the length of a value such as 0.001, 0.004 : 0.002 at the start of b, which has
-// spaces only behind its commas and around its colons. end is the text behind the value.
-func listWidth(b, end []byte) int {
-	for n := 0; ; {
-		for n < len(b) && b[n] != ' ' && b[n] != ',' && (len(end) == 0 || b[n] != end[0]) {
-			n++
-		}
-		switch {
-		case bytes.HasPrefix(b[n:], []byte(", ")):
-			n += len(", ")
-		case bytes.HasPrefix(b[n:], []byte(" : ")):
-			n += len(" : ")
-		default:
-			return n
-		}
-	}
-}
-
-// isList reports whether a variable of nginx has a value for each upstream that was tried, and is
-// followed by a text that does not separate these values.
-func isList(attribute Attribute, end string) bool {
-	name, ok := strings.CutPrefix(string(attribute), "$upstream_")
-	for _, single := range []string{"http_", "trailer_", "cookie_", "cache_", "last_"} {
-		ok = ok && !strings.HasPrefix(name, single)
-	}
-	return ok && !strings.HasPrefix(end, ",") && !strings.HasPrefix(end, " :")
 }
 
 // indexText returns where text is in b, or -1.
@@ -191,10 +157,7 @@ func (f *textFormat) setEnd(literal string) {
 		return
 	}
 	op := &f.ops[n-1]
-	op.end, op.list = []byte(literal), isList(op.attribute, literal)
-	if op.time != nil && literal != "" {
-		op.skip = strings.Count(op.time.example(), literal)
-	}
+	op.end = []byte(literal)
 	op.fault = fmt.Sprintf("lacks the text that the format has behind %s", op.written)
 }
 

@@ -34,13 +34,16 @@ func fraction(b []byte) (nanos int64, n int) {
 // commonTime is how nginx, Apache and Caddy write times in their text formats.
 const commonTime = "02/Jan/2006:15:04:05 -0700"
 
+// maxTime is how long a time is at most, in bytes.
+const maxTime = 64
+
 // usualTimes are the forms of times that are read without a format.
 var usualTimes = []string{time.RFC3339, "2006-01-02 15:04:05Z07:00", "2006-01-02T15:04:05Z0700", "2006-01-02 15:04:05Z0700", commonTime}
 
 // parseTime reads a text as a time in one of the usual forms: RFC 3339, the time of common logs,
 // and seconds, milliseconds, microseconds or nanoseconds since 1970, distinguished by their size.
 func parseTime(b []byte) (int64, bool) {
-	if len(b) > 64 {
+	if len(b) > maxTime {
 		return 0, false
 	}
 	if at, ok := sinceEpoch(b); ok {
@@ -141,16 +144,4 @@ func layoutOf(format string) (string, error) {
 		layout = time.RFC3339 // package time reads it faster
 	}
 	return layout, nil
-}
-
-// example returns a time as the format writes it.
-func (t *timeSlot) example() string {
-	switch some := time.Unix(1_795_427_313, 759_000_000).UTC(); {
-	case t.usual:
-		return some.Format("2006-01-02T15:04:05.000Z07:00")
-	case t.layout == "":
-		return "1795427313.759"
-	default:
-		return some.Format(t.layout)
-	}
 }
