@@ -29,18 +29,18 @@ type adminPorts struct {
 }
 
 // adminHelp describes the admin flags, once for all commands.
-const adminHelp = "The admin flags are those of the commands that ask running services by their admin ports. With several addresses in --admin, rls asks all of these instances of the service at once. If one does not answer, rls names it, prints the answers of the others, and exits with 3. " +
+const adminHelp = "Commands with the admin flags ask running instances by their admin ports. If one of several does not answer, rls names it, prints the answers of the others, and exits with 3. " +
 	"With one address, denials and tops are of all instances that it knows (admin.peers_key_file). With several, --json prints {\"instances\": [{\"admin\": …, \"answer\": …} or {\"admin\": …, \"error\": …}]}.\n\n" +
-	"The admin port may want a token. rls takes it from --token-file or from " + settings.EnvAdminToken + ", not from the command line."
+	"If the admin port wants a token, rls takes it from --token-file or from " + settings.EnvAdminToken + ", not from the command line."
 
 // flags adds the flags to a command that waits so long for an answer, unless --timeout says otherwise.
 // They are a separate group in its help.
 func (a *adminPorts) flags(cmd *cobra.Command, wait time.Duration) {
 	f := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
-	f.StringSliceVar(&a.Admin, "admin", nil, "`ADDRESSES` of the admin ports, as in admin.address, or their URLs, separated by commas (default admin.address of the settings)")
+	f.StringSliceVar(&a.Admin, "admin", nil, "`ADDRESSES` of the admin ports or their URLs, separated by commas (default admin.address)")
 	f.DurationVar(&a.Timeout, "timeout", wait, "how long to wait for an answer")
 	f.BoolVar(&a.JSON, "json", false, "print JSON")
-	f.StringVar(&a.TokenFile, "token-file", "", "a `FILE` with the token for the admin port, alone or as in admin.token_file (default "+settings.EnvAdminToken+", then admin.token_file of the settings)")
+	f.StringVar(&a.TokenFile, "token-file", "", "a `FILE` with the token, alone or as in admin.token_file (default "+settings.EnvAdminToken+", then admin.token_file)")
 	f.VisitAll(func(flag *pflag.Flag) { flag.Annotations = map[string][]string{adminFlag: nil} })
 	cmd.Flags().AddFlagSet(f)
 }

@@ -30,7 +30,7 @@ func (f *callerFlags) flags(cmd *cobra.Command, rule string) {
 	cmd.Long += "\n\nCUSTOMER is the id of a customer, an address or the digest of an API key."
 	flags := cmd.Flags()
 	flags.StringVar(&f.Address, "address", "", "a client's `IP` address")
-	flags.StringVar(&f.Digest, "digest", "", "the `HEX` digits of the digest of an API key, as rls digest prints them")
+	flags.StringVar(&f.Digest, "digest", "", "the digest of an API key in `HEX`, as rls digest prints it")
 	flags.BoolVar(&f.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
 	flags.StringVar(&f.Rule, "rule", "", rule)
 	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), cobra.NoFileCompletions
@@ -39,7 +39,7 @@ func (f *callerFlags) flags(cmd *cobra.Command, rule string) {
 // flagsWithDescriptor is flags for a command that a descriptor may name the caller of, too.
 func (f *callerFlags) flagsWithDescriptor(cmd *cobra.Command) {
 	f.flags(cmd, "only the limits of the rule with this `NAME`")
-	cmd.Flags().StringVar(&f.Descriptor, "descriptor", "", "a domain and the entries of a descriptor: `DOMAIN/ENTRIES`, such as edge/route=search")
+	cmd.Flags().StringVar(&f.Descriptor, "descriptor", "", "`DOMAIN/ENTRIES` of a descriptor, such as edge/route=search")
 }
 
 // query returns the caller that the arguments name.

@@ -40,7 +40,7 @@ func denials(c *cli) *cobra.Command {
 	f.StringVar(&d.Address, "address", "", "only those of a client's `IP` address, which is masked to its network")
 	f.StringVar(&d.Request, "request", "", "only that with this `ID` in x-request-id")
 	f.StringVar(&d.Since, "since", "", "only those of this long ago or later, such as 10m, or since a `TIME` such as 2026-01-31T09:30:00Z")
-	f.IntVar(&d.Limit, "limit", 50, "at most `N`, of each address in --admin")
+	f.IntVar(&d.Limit, "limit", 50, "at most `N` of each address in --admin")
 	f.BoolVar(&d.Local, "local", false, "times of this machine, not UTC")
 	f.BoolVarP(&d.Follow, "follow", "f", false, "go on with new ones")
 	d.flags(cmd, waitToRead)

@@ -29,7 +29,7 @@ func diffOf(c *cli) *cobra.Command {
 		"OLD and NEW are each a file of rules or of tiers, or a directory of rules; one of them can be -, which is standard input. "+
 			"Where and in which order rules are written makes no difference. "+docsPage("rollout.md#2-compare")+" has an example.\n\n"+
 			"Of the settings, rules.policy, rules.shadow_mode, store.on_error and the source of the tiers are compared. secrets must be equal.\n\n"+
-			"With --live, rls also asks the running service what it has counted, and prints who would be denied now under the new limits. It charges nothing. It compares only limits that keep their policy and window, because others start with nothing used. "+
+			"With --live, rls also asks the running service what it has counted, and prints who would be denied now under the new limits. It compares only limits that keep their policy and window, because others start with nothing used. "+
 			"With the store memory, name all instances. rls reads at most 200,000 counters of an instance. Exit code 3: some instances did not answer.",
 		func(args []string) error {
 			if len(args) != 2 {
@@ -39,10 +39,10 @@ func diffOf(c *cli) *cobra.Command {
 		})
 	d.flags(cmd, waitToRead)
 	f := cmd.Flags()
-	f.StringVar(&d.Tiers, "tiers", "", "the tiers `FILE` of both sets, instead of tiers.path of the settings")
+	f.StringVar(&d.Tiers, "tiers", "", "the tiers `FILE` of both sets, instead of tiers.path")
 	f.StringVar(&d.OldTiers, "old-tiers", "", "the tiers `FILE` of OLD")
 	f.StringVar(&d.NewTiers, "new-tiers", "", "the tiers `FILE` of NEW")
-	f.StringVar(&d.OldConfig, "old-config", "", "the settings `FILE` of OLD, if they change too; --config has those of NEW, and the environment is for both")
+	f.StringVar(&d.OldConfig, "old-config", "", "the settings `FILE` of OLD; --config has those of NEW, and the environment is for both")
 	f.BoolVar(&d.ExitCode, "exit-code", false, "exit 1 if anything changes in meaning")
 	f.BoolVar(&d.Live, "live", false, "also ask the running service who would be denied now")
 	return cmd

@@ -22,10 +22,9 @@ type envCmd struct {
 func env(c *cli) *cobra.Command {
 	var e envCmd
 	cmd := leaf("env", "Print what each variable of envoyproxy/ratelimit becomes; exit 1 if one of them is refused.",
-		"The service reads these variables if it is started as ratelimit, or with SLIDEGATE_COMPAT=envoyproxy. "+
-			"rls env reads them in any case, so that you can look before you switch. Secrets are hidden.", func() error { return e.Run(c) })
+		"The service reads these variables if it is started as ratelimit, or with SLIDEGATE_COMPAT=envoyproxy; rls env reads them in any case. Secrets are hidden.", func() error { return e.Run(c) })
 	cmd.Flags().BoolVar(&e.Effective, "effective", false, "instead print every setting, and where it comes from")
-	cmd.Flags().BoolVar(&e.JSON, "json", false, "print the table as one JSON document")
+	cmd.Flags().BoolVar(&e.JSON, "json", false, "print JSON")
 	return cmd
 }
 

@@ -35,9 +35,9 @@ func envoyConfig(c *cli) *cobra.Command {
 	f.StringVar(&e.Upstream, "upstream", "", "the `HOST:PORT` of the application, or unix:///PATH")
 	f.StringVar(&e.Listener, "listener", "", "the `IP:PORT` or :PORT on which Envoy listens")
 	f.StringVar(&e.Admin, "admin-listener", "", "the `IP:PORT` or :PORT of Envoy's admin interface; keep it on loopback, because it can stop the proxy")
-	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the rules' domain; optional if the rules have only one")
+	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the domain; optional if the rules have only one")
 	f.StringVar(&e.RLS, "rls", "", "the `HOST:PORT` at which Envoy reaches rls, or unix:///PATH; the name of a host must also be in the certificate of rls (default the host of the shape, and the port or the socket of grpc.address)")
-	f.BoolVar(&e.Guard, "guard", false, "add a local_ratelimit filter, with which Envoy itself refuses floods, for the rules of addresses and keys whose limits are the same for all; the exact limits stay those of rls")
+	f.BoolVar(&e.Guard, "guard", false, "add a local_ratelimit filter, with which Envoy itself refuses floods of one address or key; the exact limits stay those of rls")
 	completeWords(cmd, "shape", envoyconfig.Names()...)
 	return cmd
 }

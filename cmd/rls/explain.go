@@ -45,14 +45,14 @@ func explainOf(c *cli) *cobra.Command {
 		"rls asks the running service, which charges nothing. If none answers at admin.address, or with --rules, nothing counts as used, and the first line says so.", func() error { return e.Run(c) })
 	f := cmd.Flags()
 	f.StringArrayVar(&e.Descriptor, "descriptor", nil, "the `ENTRIES` of a descriptor, such as 'route=search,api_key=k1', with a backslash before a comma or = in a value; repeat the flag for each descriptor of the request")
-	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional without --live if the rules have only one")
-	f.StringVar(&e.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
-	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the customer's tier, instead of the tier of its key")
+	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the domain; optional without --live if the rules have only one")
+	f.StringVar(&e.Rules, "rules", "", "a `PATH` of rules, instead of rules.path")
+	f.StringVar(&e.Tier, "tier", "", "the `NAME` of a tier, instead of that of the key")
 	f.Uint64Var(&e.Hits, "hits", 1, "cost of the request; 0 only reads the limits")
 	f.BoolVar(&e.Live, "live", false, "send the request to the running service as Envoy does, which charges it, and print the answer")
 	f.IntVar(&e.UntilDenied, "until-denied", 0, "with --live: send it up to `N` times, until it is denied, and print the last three answers; exit 1 if it never is")
 	f.StringVar(&e.Address, "address", "", "with --live: the `HOST:PORT` of a service on another machine; with grpc.tls the system must trust its certificate (SSL_CERT_FILE)")
-	f.DurationVar(&e.Timeout, "timeout", time.Second, "with --live: how long to wait for an answer, and for a service that cannot be reached yet")
+	f.DurationVar(&e.Timeout, "timeout", time.Second, "with --live: how long to wait for an answer")
 	require(cmd, "descriptor")
 	return cmd
 }

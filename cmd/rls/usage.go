@@ -34,10 +34,10 @@ func usageOf(c *cli) *cobra.Command {
 		func(args []string) error { return u.Run(c, args) })
 	u.flagsWithDescriptor(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&u.Refresh, "refresh", false, "first make the instances ask tiers.source again for this customer or key, or for all if none is named")
-	f.StringVar(&u.Raw, "raw", "", "instead print the counter that the Redis of the settings has under this `KEY`, as redis-cli --scan prints it")
-	f.StringVar(&u.Scope, "scope", settings.ScopeRegion, "with --raw: the scope of the log: region, or a name in store.scopes")
-	f.IntVar(&u.Entries, "entries", 40, "with --raw: how many of the newest entries to print, or of the active requests that end last; -1 prints all")
+	f.BoolVar(&u.Refresh, "refresh", false, "first ask tiers.source again for this customer or key, or for all if none is named")
+	f.StringVar(&u.Raw, "raw", "", "instead print the counter under this `KEY` in the Redis of the settings, as redis-cli --scan prints it")
+	f.StringVar(&u.Scope, "scope", settings.ScopeRegion, "with --raw: the scope of the log")
+	f.IntVar(&u.Entries, "entries", 40, "with --raw: how many of the newest entries to print, or of the requests that end last; -1: all")
 	u.adminPorts.flags(cmd, waitToRead)
 	return cmd
 }

@@ -40,10 +40,10 @@ func validate(c *cli) *cobra.Command {
 			v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
 			return v.Run(c)
 		})
-	cmd.Flags().BoolVar(&v.Portable, "portable", false, "also refuse what envoyproxy/ratelimit cannot read, or would read otherwise, so that you can go back to it")
-	cmd.Flags().BoolVar(&v.JSON, "json", false, "print problems, warnings and the summary as one JSON document")
-	cmd.Flags().StringVar(&v.Subject, "subject", "", "also look up the customer with this `ID` in tiers.source")
-	cmd.Flags().BoolVar(&v.KeyStdin, "key-stdin", false, "also read an API key from standard input and look up its customer in tiers.source")
+	cmd.Flags().BoolVar(&v.Portable, "portable", false, "also refuse what envoyproxy/ratelimit cannot read, or would read otherwise")
+	cmd.Flags().BoolVar(&v.JSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&v.Subject, "subject", "", "also look up the customer with this `ID`")
+	cmd.Flags().BoolVar(&v.KeyStdin, "key-stdin", false, "also read an API key from standard input and look up its customer")
 	return cmd
 }
 

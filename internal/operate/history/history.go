@@ -47,9 +47,9 @@ type Counter struct {
 	opts Options
 	// Of the last take, for Run and Close alone:
 	totals  metrics.Totals
-	last    map[string]metrics.RuleTotals // by nameOf
-	minute  time.Time                     // the first one whose denials are not counted
-	failing bool                          // the last write failed
+	counted metrics.Differ
+	minute  time.Time // the first one whose denials are not counted
+	failing bool      // the last write failed
 
 	mu   sync.Mutex
 	days days // with Redis, what is not there yet
@@ -61,7 +61,7 @@ type Counter struct {
 
 // New returns a Counter, with the counts of the file. Close it before the store.
 func New(o Options) *Counter {
-	h := &Counter{opts: o, last: make(map[string]metrics.RuleTotals), minute: o.Now().Truncate(every), days: make(days)}
+	h := &Counter{opts: o, minute: o.Now().Truncate(every), days: make(days)}
 	if o.File != "" {
 		all, err := load(o.File)
 		if err != nil {
@@ -110,20 +110,11 @@ func (h *Counter) take(now time.Time, end bool) {
 	defer h.mu.Unlock()
 	at := now.Add(-every / 2).UTC()
 	today := h.days.of(at)
-	seen := make(map[string]metrics.RuleTotals, len(h.totals.Rules))
-	for _, r := range h.totals.Rules {
-		n := nameOf(r.Domain, r.Rule)
-		seen[n] = r
-		was := h.last[n]
-		if r.Decisions < was.Decisions { // the rule was gone meanwhile
-			was = metrics.RuleTotals{}
-		}
-		c := Count{uint64(r.Decisions - was.Decisions), uint64(max(r.Denials-was.Denials, 0))}
-		if r.Rule != "" && c != (Count{}) {
-			today.add(n, at.Hour(), c)
+	for _, r := range h.counted.Since(h.totals.Rules) {
+		if c := (Count{uint64(r.Decisions), uint64(r.Denials)}); r.Rule != "" && c != (Count{}) {
+			today.add(nameOf(r.Domain, r.Rule), at.Hour(), c)
 		}
 	}
-	h.last = seen
 	until := now.Truncate(every)
 	if end {
 		until = until.Add(every)

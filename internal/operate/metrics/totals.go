@@ -28,6 +28,25 @@ type RuleTotals struct {
 	Near, Shadow float64
 }
 
+// A Differ says what rules have counted since its last call. Use one goroutine at a time.
+type Differ struct{ last map[meterName]RuleTotals }
+
+// Since returns what each rule has counted since the last call. A rule that was gone meanwhile begins at zero.
+func (d *Differ) Since(now []RuleTotals) []RuleTotals {
+	last, since := d.last, make([]RuleTotals, len(now))
+	d.last = make(map[meterName]RuleTotals, len(now))
+	for i, r := range now {
+		name := meterName{r.Domain, r.Rule}
+		was := last[name]
+		if r.Decisions < was.Decisions {
+			was = RuleTotals{}
+		}
+		since[i] = RuleTotals{r.Domain, r.Rule, r.Decisions - was.Decisions, max(r.Denials-was.Denials, 0), max(r.Near-was.Near, 0), max(r.Shadow-was.Shadow, 0)}
+		d.last[name] = r
+	}
+	return since
+}
+
 // Times counts calls by the bucket of their time: up to the first bound, above it up to the second
 // one, and so on. The last bucket has no bound.
 type Times [len(latencies) + 1]uint64

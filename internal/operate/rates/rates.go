@@ -28,7 +28,7 @@ type Sampler struct {
 	mu                           sync.Mutex
 	at                           time.Time // of totals; zero: there was no sample yet
 	totals, before               metrics.Totals
-	last                         map[ruleName]metrics.RuleTotals
+	counted                      metrics.Differ
 	decisions, denials, degraded []float64
 	calls, store                 []metrics.Times // at the ends of the last points, the newest last
 	rules                        map[ruleName]*ruleSeries
@@ -44,7 +44,7 @@ type ruleSeries struct {
 
 // New returns a Sampler of the counts that read reads.
 func New(read func(*metrics.Totals)) *Sampler {
-	return &Sampler{read: read, last: make(map[ruleName]metrics.RuleTotals), rules: make(map[ruleName]*ruleSeries)}
+	return &Sampler{read: read, rules: make(map[ruleName]*ruleSeries)}
 }
 
 // Run takes samples until ctx ends, and returns nil.
@@ -71,13 +71,15 @@ func (s *Sampler) sample(now time.Time) {
 	seconds := now.Sub(s.at).Seconds()
 	s.at = now
 	s.calls, s.store = point(s.calls, s.totals.Calls), point(s.store, s.totals.Store)
-	rates := s.ruleRates(seconds)
+	since := s.counted.Since(s.totals.Rules)
 	if first || seconds <= 0 {
 		return
 	}
 	decisions, denials := 0.0, 0.0
-	for i := range rates {
-		decisions, denials = decisions+rates[i].decisions, denials+rates[i].denials
+	rates := make([]ruleRate, len(since))
+	for i, r := range since {
+		rates[i].RuleTotals = metrics.RuleTotals{Domain: r.Domain, Rule: r.Rule, Decisions: r.Decisions / seconds, Denials: r.Denials / seconds, Near: r.Near / seconds, Shadow: r.Shadow / seconds}
+		decisions, denials = decisions+rates[i].Decisions, denials+rates[i].Denials
 	}
 	s.decisions, s.denials = point(s.decisions, decisions), point(s.denials, denials)
 	s.degraded = point(s.degraded, math.Max(s.totals.Degraded-s.before.Degraded, 0)/seconds)
@@ -92,59 +94,37 @@ func point[T any](points []T, p T) []T {
 	return append(points, p)
 }
 
-// A ruleRate is the rate of one rule in the last interval.
+// A ruleRate is what one rule counted in a second of the last interval.
 type ruleRate struct {
-	name                                      ruleName
-	decisions, denials, near, shadow, sorting float64
-}
-
-// ruleRates returns the rates of all rules since the last call, and notes their counts.
-func (s *Sampler) ruleRates(seconds float64) []ruleRate {
-	rates := make([]ruleRate, 0, len(s.totals.Rules))
-	now := make(map[ruleName]metrics.RuleTotals, len(s.totals.Rules))
-	for _, r := range s.totals.Rules {
-		name := ruleName{r.Domain, r.Rule}
-		was := s.last[name]
-		since := func(now, was float64) float64 {
-			if seconds <= 0 || now < was { // the rule was gone meanwhile
-				return 0
-			}
-			return (now - was) / seconds
-		}
-		rates = append(rates, ruleRate{
-			name: name, decisions: since(r.Decisions, was.Decisions), denials: since(r.Denials, was.Denials),
-			near: since(r.Near, was.Near), shadow: since(r.Shadow, was.Shadow),
-		})
-		now[name] = r
-	}
-	s.last = now
-	return rates
+	metrics.RuleTotals
+	sorting float64
 }
 
 // keep adds a point to the series of the busiest rules, and drops all other series.
 func (s *Sampler) keep(rates []ruleRate) {
 	for i := range rates {
 		r := &rates[i]
-		r.sorting = r.decisions
-		if known := s.rules[r.name]; known != nil {
-			r.sorting = max(r.decisions, 0.9*known.score)
+		r.sorting = r.Decisions
+		if known := s.rules[ruleName{r.Domain, r.Rule}]; known != nil {
+			r.sorting = max(r.Decisions, 0.9*known.score)
 		}
 	}
 	slices.SortFunc(rates, func(a, b ruleRate) int {
-		return cmp.Or(cmp.Compare(b.sorting, a.sorting), cmp.Compare(a.name.domain, b.name.domain), cmp.Compare(a.name.rule, b.name.rule))
+		return cmp.Or(cmp.Compare(b.sorting, a.sorting), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule))
 	})
 	kept := make(map[ruleName]*ruleSeries, sampledRules)
 	for _, r := range rates[:min(len(rates), sampledRules)] {
 		if r.sorting < 1e-9 {
 			break
 		}
-		series := s.rules[r.name]
+		name := ruleName{r.Domain, r.Rule}
+		series := s.rules[name]
 		if series == nil {
-			series = &ruleSeries{RuleRate: glance.RuleRate{Domain: r.name.domain, Rule: r.name.rule}}
+			series = &ruleSeries{RuleRate: glance.RuleRate{Domain: r.Domain, Rule: r.Rule}}
 		}
-		series.score, series.Near, series.Shadow = r.sorting, r.near, r.shadow
-		series.Decisions, series.Denials = point(series.Decisions, r.decisions), point(series.Denials, r.denials)
-		kept[r.name] = series
+		series.score, series.Near, series.Shadow = r.sorting, r.Near, r.Shadow
+		series.Decisions, series.Denials = point(series.Decisions, r.Decisions), point(series.Denials, r.Denials)
+		kept[name] = series
 	}
 	s.rules = kept
 }

@@ -77,18 +77,13 @@ func whoOf(d *insight.Denial) string {
 }
 
 func noteOfDenial(d *insight.Denial) string {
-	var parts []string
-	add := func(is bool, text string) {
-		if is {
-			parts = append(parts, text)
-		}
-	}
-	add(d.Shadow, "observed")
-	add(d.Degraded, "without store")
-	add(d.Of > 1, fmt.Sprintf("one of %d limits", d.Of))
-	add(d.Cost > 1, fmt.Sprintf("cost %d", d.Cost))
-	add(d.Stands > 1, fmt.Sprintf("×%d", d.Stands))
-	return strings.Join(parts, ", ")
+	var p parts
+	p.add(d.Shadow, "observed")
+	p.add(d.Degraded, "without store")
+	p.add(d.Of > 1, fmt.Sprintf("one of %d limits", d.Of))
+	p.add(d.Cost > 1, fmt.Sprintf("cost %d", d.Cost))
+	p.add(d.Stands > 1, fmt.Sprintf("×%d", d.Stands))
+	return strings.Join(p, ", ")
 }
 
 // DenialLine returns a denial as one line of at most p.Width columns.
@@ -101,13 +96,12 @@ func DenialLine(d *insight.Denial, p Page) string {
 	if d.Never {
 		passes = "never passes"
 	}
-	line := strings.Join([]string{at, d.Rule, whoOf(d), fmt.Sprintf("%d used of %s", d.Used, d.Amount()), passes}, terminal.Gap)
+	all := parts{at, d.Rule, whoOf(d), fmt.Sprintf("%d used of %s", d.Used, d.Amount()), passes}
 	for _, text := range []string{d.Tier, d.Route, noteOfDenial(d), d.RequestID, d.Instance} {
-		if text != "" {
-			line += terminal.Gap + text
-		}
+		all.add(text != "", text)
 	}
-	if line = safetext.Text(line); p.Width != terminal.Unbounded {
+	line := safetext.Text(strings.Join(all, terminal.Gap))
+	if p.Width != terminal.Unbounded {
 		line = terminal.Fit(line, p.Width)
 	}
 	return line

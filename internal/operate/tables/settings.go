@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -33,15 +32,16 @@ func Settings(w io.Writer, all []Setting) error {
 func Environment(w io.Writer, r *compat.Reading) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "VARIABLE\tVALUE\tBECOMES")
-	isSet := func(row compat.Row) bool { return row.Set }
-	isUnset := func(row compat.Row) bool { return !row.Set }
-	rows := slices.Concat(slices.DeleteFunc(slices.Clone(r.Rows), isUnset), slices.DeleteFunc(slices.Clone(r.Rows), isSet))
-	for i := range rows {
-		value := "-"
-		if row := &rows[i]; row.Set {
-			value = strict.Label(row.Value)
+	for _, set := range []bool{true, false} {
+		for i := range r.Rows {
+			if row := &r.Rows[i]; row.Set == set {
+				value := "-"
+				if set {
+					value = strict.Label(row.Value)
+				}
+				fmt.Fprintf(out, "%s\t%s\t%s\n", row.Name, value, row.Became())
+			}
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\n", rows[i].Name, value, rows[i].Became())
 	}
 	for _, v := range r.Always {
 		fmt.Fprintf(out, "(always)\t-\t%s\n", v)

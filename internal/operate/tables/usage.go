@@ -68,20 +68,12 @@ type Page struct {
 
 // Usage writes what a caller has used of its limits. tiers are its records; nil: there are none.
 func Usage(w io.Writer, u *insight.Usage, tiers *admin.TierLookup, p Page) {
-	head := []string{p.Paint.Bold(Name(u.Query))}
-	if u.Subject != "" && u.Subject != u.Query.Subject {
-		head = append(head, "subject "+p.Paint.Bold(safetext.Text(u.Subject)))
-	}
-	if !u.Known && u.Query.Subject != "" {
-		head = append(head, p.Paint.Yellow("not in the tiers"))
-	}
-	if u.Tier != "" {
-		head = append(head, "tier "+safetext.Text(u.Tier))
-	}
-	if u.Disabled {
-		head = append(head, p.Paint.Red("disabled"))
-	}
-	head = append(head, countedIn(u, p))
+	head := parts{p.Paint.Bold(Name(u.Query))}
+	head.add(u.Subject != "" && u.Subject != u.Query.Subject, "subject "+p.Paint.Bold(safetext.Text(u.Subject)))
+	head.add(!u.Known && u.Query.Subject != "", p.Paint.Yellow("not in the tiers"))
+	head.add(u.Tier != "", "tier "+safetext.Text(u.Tier))
+	head.add(u.Disabled, p.Paint.Red("disabled"))
+	head.add(true, countedIn(u, p))
 	fmt.Fprintln(w, strings.Join(head, " · "))
 	if text := tiersText(tiers); text != "" {
 		fmt.Fprintln(w, terminal.Gap+text)
@@ -178,46 +170,32 @@ func usedOf(l *insight.LimitUsage, paint terminal.Colours) (fraction float64, co
 
 // noteOf returns what else there is to know of a limit of a subject of a tier.
 func noteOf(l *insight.LimitUsage, tier string) string {
-	var parts []string
-	if l.Values != "" {
-		parts = append(parts, safetext.Text(l.Values))
-	}
-	if l.Scope != "" {
-		parts = append(parts, "scope "+l.Scope)
-	}
-	switch {
-	case l.Chosen():
-		parts = append(parts, "the store is unavailable: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
-	case l.Local:
-		parts = append(parts, "fallback quota of this instance")
-	}
-	if l.Tier != "" && l.Tier != tier {
-		parts = append(parts, "limit of tier "+safetext.Text(l.Tier))
-	}
-	if l.Override {
-		parts = append(parts, "override of the subject")
-	}
+	var p parts
+	p.add(l.Values != "", safetext.Text(l.Values))
+	p.add(l.Scope != "", "scope "+l.Scope)
+	p.add(l.Chosen(), "the store is unavailable: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
+	p.add(l.Local && !l.Chosen(), "fallback quota of this instance")
+	p.add(l.Tier != "" && l.Tier != tier, "limit of tier "+safetext.Text(l.Tier))
+	p.add(l.Override, "override of the subject")
 	if l.Grant != nil {
-		parts = append(parts, "granted: "+l.Grant.String())
+		p.add(true, "granted: "+l.Grant.String())
 	}
-	switch {
-	case l.Shadow && l.ObserveOverride:
-		parts = append(parts, "shadow: only observed for this subject")
-	case l.Shadow:
-		parts = append(parts, "shadow: only observed")
-	case l.ObserveOverride:
-		parts = append(parts, "enforced for this subject")
+	p.add(l.Shadow && l.ObserveOverride, "shadow: only observed for this subject")
+	p.add(l.Shadow && !l.ObserveOverride, "shadow: only observed")
+	p.add(!l.Shadow && l.ObserveOverride, "enforced for this subject")
+	p.add(l.Sent, "each request brings the limit")
+	p.add(l.NoLog, "no log yet, for any value of its other entries")
+	p.add(len(l.ReplacedBy) > 0, "not in requests that match "+safetext.Text(strings.Join(l.ReplacedBy, ", ")))
+	return strings.Join(p, " · ")
+}
+
+// parts are parts of a line.
+type parts []string
+
+func (p *parts) add(is bool, text string) {
+	if is {
+		*p = append(*p, text)
 	}
-	if l.Sent {
-		parts = append(parts, "each request brings the limit")
-	}
-	if l.NoLog {
-		parts = append(parts, "no log yet, for any value of its other entries")
-	}
-	if len(l.ReplacedBy) > 0 {
-		parts = append(parts, "not in requests that match "+safetext.Text(strings.Join(l.ReplacedBy, ", ")))
-	}
-	return strings.Join(parts, " · ")
 }
 
 // maxNamed is the most columns of a rule's name in a sentence.
@@ -235,14 +213,11 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 		return paint.Green("No limit is used up.")
 	}
 	const most = 5
-	var lines []string
-	for i, l := range full {
-		if i == most {
-			lines = append(lines, fmt.Sprintf("and %d more", len(full)-most))
-			break
-		}
-		lines = append(lines, fmt.Sprintf("%s: %d used of %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), l.Used, l.Amount(), l.Passes()))
+	var lines parts
+	for _, l := range full[:min(len(full), most)] {
+		lines.add(true, fmt.Sprintf("%s: %d used of %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), l.Used, l.Amount(), l.Passes()))
 	}
+	lines.add(len(full) > most, fmt.Sprintf("and %d more", len(full)-most))
 	return paint.Red("Used up, so requests are denied:") + "\n" + terminal.Gap + strings.Join(lines, "\n"+terminal.Gap)
 }
 
