@@ -125,6 +125,16 @@ func TestRun(t *testing.T) {
 			rules: []admin.Rule{perAddress},
 		},
 		{
+			what: "an aggregate cluster has no endpoints of its own", notRead: "the clusters of the aggregate cluster rls",
+			dump: strings.Replace(dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress))))), `"name": "rls", "type": "EDS"`,
+				`"name": "rls", "cluster_type": {"name": "c", "typed_config": {"@type": "x/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["a"]}}`, 1), rules: []admin.Rule{perAddress},
+		},
+		{
+			what: "a dump with the endpoints of EDS", want: []string{"error no-endpoint cluster rls"},
+			dump:  strings.TrimSuffix(dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress))))), "]}") + `, {"dynamic_endpoint_configs": [{"endpoint_config": {"cluster_name": "rls", "endpoints": [{}]}}]}]}`,
+			rules: []admin.Rule{perAddress},
+		},
+		{
 			what: "routes that are missing", notRead: "routes of listener in",
 			dump:  dump(listener("in", 80, chain("", fmt.Sprintf(`{"name": "m", "typed_config": {%s, "rds": {"route_config_name": "gone"}, "http_filters": [%s]}}`, managerType, limiter("r", "edge"))))),
 			rules: []admin.Rule{perAddress}, proven: "0 routes",

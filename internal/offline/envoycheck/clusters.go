@@ -1,6 +1,7 @@
 package envoycheck
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"slices"
@@ -29,6 +30,8 @@ func (in *input) clusters() {
 		case seen[name]:
 		case c == nil:
 			in.report(noCluster, "cluster "+name, "Envoy has no such cluster, and the %s calls it.", f.where())
+		case c.Custom.Config.Type == "aggregate.ClusterConfig":
+			in.notRead("the clusters of the aggregate cluster %s", name)
 		default:
 			out := &called{Cluster: c, where: "cluster " + name, by: f.where()}
 			if in.Live != nil && in.Live.Hosts != nil {
@@ -136,7 +139,11 @@ func (in *input) bounds(c *called) {
 
 // endpoints checks where Envoy calls rls, and whether it regards the endpoints as healthy.
 func (in *input) endpoints(c *called) {
-	if c.hosts == nil && c.Type != "EDS" && c.Assignment.Empty() || c.hosts != nil && len(c.hosts) == 0 {
+	assignment := &c.Assignment
+	if c.Type == "EDS" {
+		assignment = in.Assignments[cmp.Or(c.EDS.Service, c.Name)] // nil: the dump does not have endpoints
+	}
+	if c.hosts != nil && len(c.hosts) == 0 || c.hosts == nil && assignment != nil && assignment.Empty() {
 		in.report(noEndpoint, c.where, "The cluster has no endpoint, and the %s calls it.", c.by)
 		return
 	}

@@ -12,6 +12,7 @@ type TCPProxy struct {
 type Cluster struct {
 	Name            string `json:"name"`
 	Type            string `json:"type"`
+	Custom          Filter `json:"cluster_type"` // in place of Type
 	TransportSocket *struct {
 		Config Any `json:"typed_config"`
 	} `json:"transport_socket"`
@@ -21,9 +22,8 @@ type Cluster struct {
 	Breakers      struct {
 		Thresholds []Threshold `json:"thresholds"`
 	} `json:"circuit_breakers"`
-	Outliers     *struct{}  `json:"outlier_detection"`
-	HealthChecks []struct{} `json:"health_checks"`
-	LB           struct {
+	Outliers *struct{} `json:"outlier_detection"`
+	LB       struct {
 		Panic *struct {
 			Value float64 `json:"value"`
 		} `json:"healthy_panic_threshold"`
@@ -64,7 +64,6 @@ type HTTPOptions struct {
 	Explicit *struct {
 		HTTP1 *struct{} `json:"http_protocol_options"`
 		HTTP2 *HTTP2    `json:"http2_protocol_options"`
-		HTTP3 *struct{} `json:"http3_protocol_options"`
 	} `json:"explicit_http_config"`
 	Downstream *struct{} `json:"use_downstream_protocol_config"`
 	Auto       *struct{} `json:"auto_config"`

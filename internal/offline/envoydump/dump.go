@@ -218,14 +218,3 @@ func (l *Live) runtime(from io.Reader) error {
 	}
 	return err
 }
-
-func (l *Live) info(from io.Reader) error {
-	var is struct {
-		Version string `json:"version"`
-	}
-	err := newReader(from).Decode(&is)
-	if words := strings.Split(is.Version, "/"); len(words) > 1 {
-		l.Version = words[1]
-	}
-	return err
-}

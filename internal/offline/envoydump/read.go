@@ -39,7 +39,6 @@ type Live struct {
 	Stats   map[string]uint64 // counters and gauges
 	// Certificates are those that Envoy presents and those that it trusts.
 	Certificates []Certificate
-	Version      string // such as 1.40.0
 }
 
 const (
@@ -94,7 +93,6 @@ func Ask(ctx context.Context, address string) (*Seen, error) {
 		{"/runtime", "", s.Live.runtime},
 		{"/stats", "?format=json&filter=" + url.QueryEscape(statFilter), s.Live.stats},
 		{"/certs", "", s.Live.certificates},
-		{"/server_info", "", s.Live.info},
 	} {
 		if err := get(ctx, base+part.path+part.query, part.read); err != nil {
 			s.NotRead = append(s.NotRead, fmt.Sprintf("%s: %v", part.path, err))

@@ -46,14 +46,13 @@ type Manager struct {
 	RDS    struct {
 		Name string `json:"route_config_name"`
 	} `json:"rds"`
-	Scoped           *struct{} `json:"scoped_routes"`
-	Filters          []Filter  `json:"http_filters"`
-	UseRemoteAddress bool      `json:"use_remote_address"`
-	TrustedHops      int       `json:"xff_num_trusted_hops"`
-	Detection        []Filter  `json:"original_ip_detection_extensions"`
-	NormalizePath    *bool     `json:"normalize_path"`
-	MergeSlashes     bool      `json:"merge_slashes"`
-	EscapedSlashes   string    `json:"path_with_escaped_slashes_action"`
+	Filters          []Filter `json:"http_filters"`
+	UseRemoteAddress bool     `json:"use_remote_address"`
+	TrustedHops      int      `json:"xff_num_trusted_hops"`
+	Detection        []Filter `json:"original_ip_detection_extensions"`
+	NormalizePath    *bool    `json:"normalize_path"`
+	MergeSlashes     bool     `json:"merge_slashes"`
+	EscapedSlashes   string   `json:"path_with_escaped_slashes_action"`
 	Early            []struct {
 		Config struct {
 			Mutations []Mutation `json:"mutations"`
@@ -89,13 +88,7 @@ type Call struct {
 	Envoy struct {
 		Cluster string `json:"cluster_name"`
 	} `json:"envoy_grpc"`
-	Google  *struct{} `json:"google_grpc"`
-	Timeout *string   `json:"timeout"`
-	Retry   *struct{} `json:"retry_policy"`
-	Initial []struct {
-		Key   string `json:"key"`
-		Value string `json:"value"`
-	} `json:"initial_metadata"`
+	Retry *struct{} `json:"retry_policy"`
 }
 
 // RateLimitFilter is the configuration of a ratelimit filter.
@@ -104,8 +97,6 @@ type RateLimitFilter struct {
 	Stage       uint32      `json:"stage"`
 	RequestType string      `json:"request_type"`
 	Timeout     *string     `json:"timeout"`
-	StatPrefix  string      `json:"stat_prefix"`
-	Deny        bool        `json:"failure_mode_deny"`
 	Enabled     *Fraction   `json:"filter_enabled"`
 	Enforced    *Fraction   `json:"filter_enforced"`
 	Limits      []RateLimit `json:"rate_limits"`
@@ -119,10 +110,8 @@ type RateLimitFilter struct {
 
 // Authorization is the configuration of an ext_authz filter.
 type Authorization struct {
-	Call       Call      `json:"grpc_service"`
-	HTTP       *struct{} `json:"http_service"`
-	Open       bool      `json:"failure_mode_allow"`
-	StatPrefix string    `json:"stat_prefix"`
+	Call Call `json:"grpc_service"`
+	Open bool `json:"failure_mode_allow"`
 	// AllowedHeaders are those that Envoy sends. Nil: all but the disallowed ones.
 	AllowedHeaders    *StringMatchers `json:"allowed_headers"`
 	DisallowedHeaders StringMatchers  `json:"disallowed_headers"`
