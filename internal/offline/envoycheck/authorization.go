@@ -40,7 +40,7 @@ func (r *route) context() map[string]bool {
 
 // oneHop finds managers whose authorization is to ask for limits and names no domain.
 func (in *input) oneHop() {
-	for m := range in.managers() {
+	for _, m := range in.managers {
 		if len(m.limits) > 0 || len(m.authorizations) == 0 {
 			continue
 		}
@@ -71,7 +71,7 @@ func (m *manager) means(name string) bool {
 
 // metadata finds descriptors that never have the metadata of ext_authz.
 func (in *input) metadata() {
-	for s := range in.sends() {
+	for _, s := range in.sends {
 		for _, e := range s.entries {
 			read := e.of.Metadata
 			switch {
@@ -116,7 +116,7 @@ func (in *input) removedCredentials() {
 	if in.service.Settings == nil || !in.service.Settings.Authz.RemoveCredential {
 		return
 	}
-	for s := range in.sends() {
+	for _, s := range in.sends {
 		for _, e := range s.entries {
 			header := strings.ToLower(e.of.Header)
 			if header != "" && slices.ContainsFunc(in.service.Settings.Authz.Credentials, func(c settings.Credential) bool { return c.Kind != settings.CredentialCookie && headerOf(c) == header }) &&

@@ -16,7 +16,7 @@ const defaultWait = 20 * time.Millisecond
 
 // limitCalls checks how ratelimit filters call rls, and what they make of its answers.
 func (in *input) limitCalls() {
-	for f := range in.limits() {
+	for _, f := range in.limits {
 		if f.ends {
 			continue
 		}
@@ -63,7 +63,7 @@ func (in *input) waits(f *limitFilter) {
 
 // authorizationCalls checks how ext_authz filters call rls.
 func (in *input) authorizationCalls() {
-	for m := range in.managers() {
+	for _, m := range in.managers {
 		for _, f := range m.authorizations {
 			if f.Open {
 				in.report(authorizationOpen, f.where(), "The filter has failure_mode_allow: true. Without an answer of rls, requests pass and have no subject.")

@@ -65,8 +65,12 @@ type input struct {
 	options       Options
 	findings      []Finding
 	unread        []string
-	broken        []string // how calls of rls have failed
-	sites, chosen []*site  // chosen are those to check
+	broken        []string       // how calls of rls have failed
+	sites, chosen []*site        // chosen are those to check
+	all, managers []*manager     // of sites, and of chosen
+	limits        []*limitFilter // of managers
+	routes        []*route
+	sends         []*sent
 	domains       map[string]*descriptors.Tree[*Rule]
 	matched       map[string][]*Rule // by domain and descriptor
 	probed        []*Probed

@@ -46,7 +46,7 @@ func (in *input) clusters() {
 		}
 		seen[name] = true
 	}
-	for m := range in.managers() {
+	for _, m := range in.managers {
 		for _, f := range m.limits {
 			check(&f.filter, f.Service.Call)
 		}

@@ -110,7 +110,7 @@ func (in *input) runtime(key string) (n uint64, ok bool) {
 func (in *input) proven() string {
 	limited, hidden := 0, 0
 	listeners := make(map[string]bool)
-	for _, r := range in.checked() {
+	for _, r := range in.routes {
 		switch {
 		case slices.ContainsFunc(r.sends, func(s *sent) bool { return !s.limit.AtEnd && s.limits() }):
 			limited++

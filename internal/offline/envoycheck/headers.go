@@ -16,7 +16,7 @@ var (
 
 // headers finds descriptors from headers that clients choose, or that are gone.
 func (in *input) headers() {
-	for s := range in.sends() {
+	for _, s := range in.sends {
 		m := s.route.manager
 		for _, e := range s.entries {
 			header := strings.ToLower(e.of.Header)

@@ -14,7 +14,7 @@ const maxWide = 1000
 
 // hiddenRoutes finds routes that never get a request, because a wider one is before them.
 func (in *input) hiddenRoutes() {
-	for m := range in.managers() {
+	for _, m := range in.managers {
 		var wide []*route
 		for _, late := range m.routes {
 			if len(wide) > 0 && wide[0].host != late.host {

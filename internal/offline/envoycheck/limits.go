@@ -18,14 +18,14 @@ func (in *input) wrongDomains() {
 	if has == "" {
 		has = "no domain"
 	}
-	for f := range in.limits() {
+	for _, f := range in.limits {
 		other := func(s *sent) bool { return s.filter == f && s.domain != f.Domain }
 		same := func(s *sent) bool { return s.filter == f && s.domain == f.Domain }
 		if !f.ends && in.tree(f.Domain) == nil && (f.manager.sends(same) || !f.manager.sends(other)) {
 			in.report(wrongDomain, f.manager.where, "The filter %s asks for the domain %q; rls has rules for %s.", f.Name, f.Domain, has)
 		}
 	}
-	for s := range in.sends() {
+	for _, s := range in.sends {
 		if s.domain != s.filter.Domain && !s.filter.ends && in.tree(s.domain) == nil {
 			in.report(wrongRouteDomain, s.route.where, "The route asks for the domain %q, for which rls has no rules; it has rules for %s.", s.domain, has)
 		}
@@ -34,7 +34,7 @@ func (in *input) wrongDomains() {
 
 // asked finds routes whose requests are not limited, because rls is not asked or has no rule that denies.
 func (in *input) asked() {
-	for _, r := range in.checked() {
+	for _, r := range in.routes {
 		if len(r.manager.limits) == 0 {
 			continue
 		}
@@ -99,7 +99,7 @@ var clientCostFormat = regexp.MustCompile(`%(REQ|REQUEST_HEADER|QUERY_PARAM)\(`)
 
 // lists finds rate limits of routes that Envoy does not take, or does not send in time.
 func (in *input) lists() {
-	for _, r := range in.checked() {
+	for _, r := range in.routes {
 		for _, s := range r.hidden {
 			switch {
 			case !s.limits() || r.repeats(s):

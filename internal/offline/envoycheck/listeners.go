@@ -28,7 +28,7 @@ func (in *input) unlimited() {
 
 // pathChanges finds filters that may change the path after Envoy has chosen the route.
 func (in *input) pathChanges() {
-	for limit := range in.limits() {
+	for _, limit := range in.limits {
 		for at, f := range limit.manager.Filters[:limit.at] {
 			if f.Config.Type == "lua.Lua" && f.Config.HasPath {
 				before := filter{f, limit.manager, at}
@@ -40,7 +40,7 @@ func (in *input) pathChanges() {
 
 // clientAddresses finds managers that take the client's address from what clients can write.
 func (in *input) clientAddresses() {
-	for m := range in.managers() {
+	for _, m := range in.managers {
 		hops := in.options.Hops
 		switch {
 		case len(m.Detection) > 0, !m.sends(func(s *sent) bool {
@@ -56,7 +56,7 @@ func (in *input) clientAddresses() {
 
 // spellings finds managers in which another spelling of a path takes another route.
 func (in *input) spellings() {
-	for m := range in.managers() {
+	for _, m := range in.managers {
 		var missing []string
 		if m.NormalizePath == nil || !*m.NormalizePath {
 			missing = append(missing, "normalize_path: true")
@@ -75,7 +75,7 @@ func (in *input) spellings() {
 
 // switches finds filters that are off, or that deny nothing.
 func (in *input) switches() {
-	for f := range in.limits() {
+	for _, f := range in.limits {
 		if f.Disabled {
 			in.report(filterOffByDefault, f.manager.where, "The filter %s is disabled: it works only on routes that enable it.", f.Name)
 		}

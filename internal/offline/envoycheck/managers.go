@@ -1,7 +1,6 @@
 package envoycheck
 
 import (
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -57,38 +56,11 @@ type site struct {
 	clusters map[string]bool
 }
 
-func managersOf(sites []*site) iter.Seq[*manager] {
-	return func(yield func(*manager) bool) {
-		for _, s := range sites {
-			for _, m := range s.managers {
-				if !yield(m) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// managers returns those to check.
-func (in *input) managers() iter.Seq[*manager] { return managersOf(in.chosen) }
-
-// limits returns the ratelimit filters to check.
-func (in *input) limits() iter.Seq[*limitFilter] {
-	return func(yield func(*limitFilter) bool) {
-		for m := range in.managers() {
-			for _, f := range m.limits {
-				if !yield(f) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // findManagers finds the managers of all listeners, their filters and routes, and chooses those to check.
 func (in *input) findManagers() {
 	for i := range in.Listeners {
-		in.sites = append(in.sites, in.site(&in.Listeners[i]))
+		s := in.site(&in.Listeners[i])
+		in.sites, in.all = append(in.sites, s), append(in.all, s.managers...)
 	}
 	ours := in.clustersOfRLS()
 	for _, s := range in.sites {
@@ -115,7 +87,7 @@ func (f *limitFilter) cluster() string { return f.Service.Call.Envoy.Cluster }
 // another cluster asks another service. If there is no such filter, it returns the clusters of all.
 func (in *input) clustersOfRLS() map[string]bool {
 	all, ours := make(map[string]bool), make(map[string]bool)
-	for m := range managersOf(in.sites) {
+	for _, m := range in.all {
 		for _, f := range m.limits {
 			all[f.cluster()] = true
 			if in.tree(f.Domain) != nil || m.anyRoute(func(r *route) bool { return in.tree(r.ratelimit(f.Name).Domain) != nil }) {
@@ -228,7 +200,13 @@ func (in *input) choose() {
 			}
 		}
 		if chosen {
-			in.chosen = append(in.chosen, s)
+			in.chosen, in.managers = append(in.chosen, s), append(in.managers, s.managers...)
 		}
+	}
+	for _, m := range in.managers {
+		in.limits, in.routes = append(in.limits, m.limits...), append(in.routes, m.routes...)
+	}
+	for _, r := range in.routes {
+		in.sends = append(in.sends, r.sends...)
 	}
 }

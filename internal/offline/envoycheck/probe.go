@@ -140,40 +140,37 @@ func retry(ctx context.Context, ask func() error) error {
 // aims returns the routes of the listener to probe, each with a host and a path. What is left out it says with notRead.
 func (in *input) aims(p *Prober, header string) (all []*Probed) {
 	to, nonce := p.url(), strings.ToLower(rand.Text()[:8])
-	sites := in.chosen
-	if len(sites) > 1 {
-		port := cmp.Or(to.Port(), map[string]string{"https": "443"}[to.Scheme], "80")
-		sites = slices.DeleteFunc(slices.Clone(sites), func(s *site) bool { return strconv.Itoa(s.Address.Socket.Port) != port })
-	}
-	for m := range managersOf(sites) {
-		for _, r := range m.routes {
-			path := ""
-			if at := slices.IndexFunc(p.Paths, r.paths.takes); at >= 0 {
-				path = p.Paths[at]
-			} else if r.Match.Prefix != nil || r.Match.SeparatedPrefix != "" {
-				path = strings.TrimSuffix(r.paths.begin, "/") + "/slidegate-probe-" + nonce
-			}
-			not := ""
-			switch {
-			case !r.wide():
-				not = "it has conditions beside its path"
-			case path == "":
-				not = "name one of its paths in --probe-path"
-			case !r.has(header):
-				not = "no descriptor has the header " + header
-			case len(all) == maxProbed:
-				not = fmt.Sprintf("at most %d routes are", maxProbed)
-			}
-			if not != "" {
-				in.notRead("%s by the probe: %s", r.where, not)
-				continue
-			}
-			host := to.Host
-			if len(r.host.Domains) > 0 && r.host.Domains[0] != "*" {
-				host = strings.ReplaceAll(r.host.Domains[0], "*", "slidegate-probe")
-			}
-			all = append(all, &Probed{Where: r.where, Calls: []probe.Call{}, host: host, path: path})
+	port := cmp.Or(to.Port(), map[string]string{"https": "443"}[to.Scheme], "80")
+	for _, r := range in.routes {
+		if len(in.chosen) > 1 && strconv.Itoa(r.manager.listener.Address.Socket.Port) != port {
+			continue
 		}
+		path := ""
+		if at := slices.IndexFunc(p.Paths, r.paths.takes); at >= 0 {
+			path = p.Paths[at]
+		} else if r.Match.Prefix != nil || r.Match.SeparatedPrefix != "" {
+			path = strings.TrimSuffix(r.paths.begin, "/") + "/slidegate-probe-" + nonce
+		}
+		not := ""
+		switch {
+		case !r.wide():
+			not = "it has conditions beside its path"
+		case path == "":
+			not = "name one of its paths in --probe-path"
+		case !r.has(header):
+			not = "no descriptor has the header " + header
+		case len(all) == maxProbed:
+			not = fmt.Sprintf("at most %d routes are", maxProbed)
+		}
+		if not != "" {
+			in.notRead("%s by the probe: %s", r.where, not)
+			continue
+		}
+		host := to.Host
+		if len(r.host.Domains) > 0 && r.host.Domains[0] != "*" {
+			host = strings.ReplaceAll(r.host.Domains[0], "*", "slidegate-probe")
+		}
+		all = append(all, &Probed{Where: r.where, Calls: []probe.Call{}, host: host, path: path})
 	}
 	return all
 }

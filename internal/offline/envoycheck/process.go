@@ -35,7 +35,7 @@ func (in *input) process() {
 		in.report(listenerRejected, "listener "+name, "Envoy has rejected the last version of the listener and runs an older one: %s", in.Rejected[name])
 	}
 	seen := make(map[string]bool)
-	for m := range in.managers() {
+	for _, m := range in.managers {
 		if name := m.RDS.Name; name != "" && !seen[name] && in.Live != nil {
 			seen[name] = true
 			in.rejectedRoutes(name, m)

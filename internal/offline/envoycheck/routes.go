@@ -3,7 +3,6 @@ package envoycheck
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -86,25 +85,6 @@ func (r *route) name(at int) string {
 // requests says which requests a route takes by their path.
 func (r *route) requests() string {
 	return strings.Join([]string{r.Match.Path, r.Match.Regex.Regex, r.paths.begin}, "\n")
-}
-
-// checked returns the routes of the managers to check.
-func (in *input) checked() (all []*route) {
-	for m := range in.managers() {
-		all = append(all, m.routes...)
-	}
-	return all
-}
-
-// sends returns what the routes of the managers to check send.
-func (in *input) sends() iter.Seq[*sent] {
-	return func(yield func(*sent) bool) {
-		for m := range in.managers() {
-			if m.sends(func(s *sent) bool { return !yield(s) }) {
-				return
-			}
-		}
-	}
 }
 
 // sends reports whether a manager sends a descriptor for which is returns true.

@@ -10,7 +10,7 @@ import (
 // reach finds descriptors and rules that do not find each other.
 func (in *input) reach() {
 	reached := make(map[*Rule]map[string]bool) // by the requests of a route
-	for m := range managersOf(in.sites) {
+	for _, m := range in.all {
 		m.sends(func(s *sent) bool {
 			for _, rule := range s.rules {
 				if reached[rule] == nil {
@@ -21,7 +21,7 @@ func (in *input) reach() {
 			return false
 		})
 	}
-	for s := range in.sends() {
+	for _, s := range in.sends {
 		for _, rule := range s.rules {
 			if rule.Observed != "" {
 				in.report(observedRule, rule.String(), "The rule is in force for only a part, or denies nothing (%s).", rule.Observed)
