@@ -41,7 +41,7 @@ func (r *reader) manager(v value, at scope) {
 				limits.Before = slices.Clone(before)
 				out.Filters = append(out.Filters, limits)
 			}
-		} else if typedConfig.mentions(typeFilter) || discovery.mentions(typeFilter) {
+		} else if typedConfig.mentionsFilter() || discovery.mentionsFilter() {
 			r.d.Problem(item.Position, "a ratelimit filter within another filter, or from a discovery service, is not supported: list it in http_filters, with its typed_config")
 		}
 		kind, _, _ := strings.Cut(typ, ".")
@@ -264,29 +264,17 @@ func WholeText(text string) (*regexp.Regexp, error) {
 // textTests are the tests of matchers that have a text.
 var textTests = map[string]Test{"exact": IsExact, "prefix": HasPrefix, "suffix": HasSuffix, "contains": Contains}
 
+var (
+	queryTests  = []string{"string_match", "present_match"}
+	headerTests = []string{"exact_match", "safe_regex_match", "range_match", "present_match", "prefix_match", "suffix_match", "contains_match", "string_match"}
+)
+
 func (r *reader) headers(list []value) (out []Matcher) {
 	for _, v := range list {
 		h := r.object(v)
-		m := Matcher{
-			Location: r.at(v.Position), Name: strings.ToLower(r.text(h.need("name"))), Present: true,
-			Invert: h.flag("invert_match", false), Empty: h.flag("treat_missing_header_as_empty", false),
-		}
-		switch name, test := h.one(0, "exact_match", "safe_regex_match", "range_match", "present_match", "prefix_match", "suffix_match", "contains_match", "string_match"); name {
-		case "":
-		case "safe_regex_match":
-			m.Test, m.Text = IsRegex, r.regex(test)
-		case "range_match":
-			limits := r.object(test)
-			m.Test, m.Start, m.End = InRange, limits.signed("start"), limits.signed("end")
-			limits.done()
-		case "present_match":
-			m.Present = h.flag(name, true)
-		case "string_match":
-			r.stringMatcher(test, &m)
-		default:
-			m.Test, m.Text = textTests[strings.TrimSuffix(name, "_match")], r.text(test)
-		}
-		h.done()
+		invert, empty := h.flag("invert_match", false), h.flag("treat_missing_header_as_empty", false)
+		m := h.matcher(headerTests)
+		m.Name, m.Invert, m.Empty = strings.ToLower(m.Name), invert, empty
 		out = append(out, m)
 	}
 	return out
@@ -294,18 +282,31 @@ func (r *reader) headers(list []value) (out []Matcher) {
 
 func (r *reader) queries(list []value) (out []Matcher) {
 	for _, v := range list {
-		q := r.object(v)
-		m := Matcher{Location: r.at(v.Position), Name: r.text(q.need("name")), Present: true}
-		switch name, test := q.one(0, "string_match", "present_match"); name {
-		case "string_match":
-			r.stringMatcher(test, &m)
-		case "present_match":
-			m.Present = q.flag(name, true)
-		}
-		q.done()
-		out = append(out, m)
+		out = append(out, r.object(v).matcher(queryTests))
 	}
 	return out
+}
+
+// matcher reads a name and one of some tests.
+func (o *object) matcher(tests []string) Matcher {
+	m := Matcher{Location: o.r.at(o.Position), Name: o.r.text(o.need("name")), Present: true}
+	switch name, test := o.one(0, tests...); name {
+	case "":
+	case "safe_regex_match":
+		m.Test, m.Text = IsRegex, o.r.regex(test)
+	case "range_match":
+		limits := o.r.object(test)
+		m.Test, m.Start, m.End = InRange, limits.signed("start"), limits.signed("end")
+		limits.done()
+	case "present_match":
+		m.Present = o.flag(name, true)
+	case "string_match":
+		o.r.stringMatcher(test, &m)
+	default:
+		m.Test, m.Text = textTests[strings.TrimSuffix(name, "_match")], o.r.text(test)
+	}
+	o.done()
+	return m
 }
 
 // stringMatcher reads a matcher of texts.

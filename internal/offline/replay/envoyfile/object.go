@@ -3,6 +3,7 @@ package envoyfile
 import (
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,20 +178,21 @@ func (r *reader) text(v value) string {
 
 func (o *object) text(name string) string { return o.r.text(o.get(name)) }
 
-// flag returns a truth value in one of the words that Envoy accepts, in any case.
+// truths are the words that Envoy accepts, in any case.
+var truths = map[string]bool{
+	"true": true, "t": true, "yes": true, "y": true, "on": true, "1": true,
+	"false": false, "f": false, "no": false, "n": false, "off": false, "0": false,
+}
+
+// flag returns a truth value.
 func (o *object) flag(name string, unset bool) bool {
 	v := o.get(name)
 	text, ok := o.r.scalar(v, "true or false")
-	switch {
-	case !ok:
-	case slices.Contains([]string{"true", "t", "yes", "y", "on", "1"}, strings.ToLower(text)):
-		return true
-	case slices.Contains([]string{"false", "f", "no", "n", "off", "0"}, strings.ToLower(text)):
-		return false
-	default:
+	is, known := truths[strings.ToLower(text)]
+	if ok && !known {
 		o.r.d.Problem(v.Position, "expected true or false, got %s", strict.Quote(text))
 	}
-	return unset
+	return is || !known && unset
 }
 
 // number returns a whole number from 0 to most.
@@ -275,24 +277,13 @@ func shortType(url string) string {
 	return words[len(words)-3] + "." + words[len(words)-1]
 }
 
-// mentions reports whether a message has the name of a type anywhere in it.
-func (v value) mentions(typ string) bool {
-	left := maxMentions
-	var in func(n *yaml.Node, depth int) bool
-	in = func(n *yaml.Node, depth int) bool {
-		if left--; n == nil || left < 0 || depth > maxDepth {
-			return false
-		}
-		if n.Kind == yaml.AliasNode {
-			return in(n.Alias, depth+1)
-		}
-		return n.Kind == yaml.ScalarNode && shortType(n.Value) == typ || slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return in(c, depth+1) })
-	}
-	return in(v.node, 0)
-}
+var filterURL = regexp.MustCompile(`\.ratelimit\.v\d+\.RateLimit\b`)
 
-// maxMentions bounds the values of one message that are looked at.
-const maxMentions = 100_000
+// mentionsFilter reports whether a message has the type of a ratelimit filter anywhere in it. It follows no alias.
+func (v value) mentionsFilter() bool {
+	text, err := yaml.Marshal(v.node)
+	return err == nil && filterURL.Match(text)
+}
 
 // lookup returns the value of a key of a mapping, or nil.
 func lookup(n *yaml.Node, key string) *yaml.Node {

@@ -1,7 +1,8 @@
 package envoyfile
 
 import (
-	"fmt"
+	"cmp"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -144,7 +145,10 @@ func (r *reader) mapping(v value, at scope) {
 	case typ == typeDump:
 		skip = "static_resources" // the dump repeats the listeners
 	case lookup(n, "filter_chains") != nil || lookup(n, "default_filter_chain") != nil:
-		at.listener, at.port = listenerOf(n)
+		q := quiet()
+		l := q.object(v)
+		socket := q.object(q.object(l.get("address")).get("socket_address"))
+		at.listener, at.port = l.text("name"), int(socket.number("port_value", math.MaxUint16, 0))
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, below := snake(n.Content[i].Value), n.Content[i+1]
@@ -153,11 +157,11 @@ func (r *reader) mapping(v value, at scope) {
 			continue
 		case "bootstrap":
 			if typ == typeDump {
-				r.cluster(below)
+				r.cluster(r.value(below, nil, false))
 				continue
 			}
 		case "node":
-			r.cluster(n)
+			r.cluster(v)
 			continue
 		}
 		r.walk(r.value(below, &strict.Path{Parent: v.Path, Name: key}, v.aliased), at)
@@ -165,23 +169,9 @@ func (r *reader) mapping(v value, at scope) {
 }
 
 // cluster keeps node.cluster of a bootstrap.
-func (r *reader) cluster(n *yaml.Node) {
-	if node := lookup(n, "node"); node != nil && r.config.Cluster == "" {
-		if c := lookup(node, "cluster"); c != nil && c.Kind == yaml.ScalarNode && !strict.IsNull(c) {
-			r.config.Cluster = c.Value
-		}
-	}
-}
-
-// listenerOf returns the name and the port of a listener.
-func listenerOf(n *yaml.Node) (name string, port int) {
-	if v := lookup(n, "name"); v != nil && v.Kind == yaml.ScalarNode {
-		name = v.Value
-	}
-	if v := lookup(lookup(lookup(n, "address"), "socket_address"), "port_value"); v != nil && v.Kind == yaml.ScalarNode {
-		_, _ = fmt.Sscanf(v.Value, "%d", &port) // without a number the port is unknown
-	}
-	return name, port
+func (r *reader) cluster(bootstrap value) {
+	q := quiet()
+	r.config.Cluster = cmp.Or(r.config.Cluster, q.object(q.object(bootstrap).get("node")).text("cluster"))
 }
 
 // finish connects the managers with the routes that they name.
