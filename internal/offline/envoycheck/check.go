@@ -61,19 +61,25 @@ type Options struct {
 // input is what the checks look at, and what they find.
 type input struct {
 	*envoydump.Seen
-	service       *Service
-	options       Options
-	findings      []Finding
-	unread        []string
-	broken        []string       // how calls of rls have failed
-	sites, chosen []*site        // chosen are those to check
-	all, managers []*manager     // of sites, and of chosen
-	limits        []*limitFilter // of managers
-	routes        []*route
-	sends         []*sent
-	domains       map[string]*descriptors.Tree[*Rule]
-	matched       map[string][]*Rule // by domain and descriptor
-	probed        []*Probed
+	chosen
+	service  *Service
+	options  Options
+	findings []Finding
+	unread   []string
+	broken   []string // how calls of rls have failed
+	probed   []*Probed
+	all      []*site
+	domains  map[string]*descriptors.Tree[*Rule]
+	matched  map[string][]*Rule // by domain and descriptor
+}
+
+// chosen is what is to be checked.
+type chosen struct {
+	sites    []*site
+	managers []*manager // of sites, and so on
+	limits   []*limitFilter
+	routes   []*route
+	sends    []*sent
 }
 
 // notRead adds what a check cannot read, so that a person does not take it for right.

@@ -10,7 +10,7 @@ import (
 
 // unlimited finds listeners that forward without asking rls.
 func (in *input) unlimited() {
-	for _, s := range in.chosen {
+	for _, s := range in.sites {
 		for _, m := range s.managers {
 			if len(m.routes) > 0 && len(m.limits)+len(m.authorizations) == 0 {
 				in.report(noFilter, m.where, "The listener forwards requests and has no ratelimit filter, and no ext_authz that asks for limits: nothing is limited here.")

@@ -59,11 +59,10 @@ type site struct {
 // findManagers finds the managers of all listeners, their filters and routes, and chooses those to check.
 func (in *input) findManagers() {
 	for i := range in.Listeners {
-		s := in.site(&in.Listeners[i])
-		in.sites, in.all = append(in.sites, s), append(in.all, s.managers...)
+		in.all = append(in.all, in.site(&in.Listeners[i]))
 	}
 	ours := in.clustersOfRLS()
-	for _, s := range in.sites {
+	for _, s := range in.all {
 		for _, m := range s.managers {
 			m.limits = slices.DeleteFunc(m.limits, func(f *limitFilter) bool {
 				other := !ours[f.cluster()]
@@ -87,11 +86,13 @@ func (f *limitFilter) cluster() string { return f.Service.Call.Envoy.Cluster }
 // another cluster asks another service. If there is no such filter, it returns the clusters of all.
 func (in *input) clustersOfRLS() map[string]bool {
 	all, ours := make(map[string]bool), make(map[string]bool)
-	for _, m := range in.all {
-		for _, f := range m.limits {
-			all[f.cluster()] = true
-			if in.tree(f.Domain) != nil || m.anyRoute(func(r *route) bool { return in.tree(r.ratelimit(f.Name).Domain) != nil }) {
-				ours[f.cluster()] = true
+	for _, s := range in.all {
+		for _, m := range s.managers {
+			for _, f := range m.limits {
+				all[f.cluster()] = true
+				if in.tree(f.Domain) != nil || m.anyRoute(func(r *route) bool { return in.tree(r.ratelimit(f.Name).Domain) != nil }) {
+					ours[f.cluster()] = true
+				}
 			}
 		}
 	}
@@ -183,7 +184,7 @@ func (s *site) asks() bool {
 // on the same port or with the same clusters: a mesh has many others. If none asks rls, it chooses all.
 func (in *input) choose() {
 	ports, clusters, asking := make(map[int]bool), make(map[string]bool), false
-	for _, s := range in.sites {
+	for _, s := range in.all {
 		if s.asks() {
 			asking, ports[s.Address.Socket.Port] = true, true
 			maps.Copy(clusters, s.clusters)
@@ -191,7 +192,7 @@ func (in *input) choose() {
 	}
 	delete(ports, 0)
 	delete(clusters, "") // the route names several, or a header does
-	for _, s := range in.sites {
+	for _, s := range in.all {
 		chosen := slices.Contains(in.options.Listeners, s.Name)
 		if len(in.options.Listeners) == 0 {
 			chosen = !asking || s.asks() || ports[s.Address.Socket.Port]
@@ -200,7 +201,7 @@ func (in *input) choose() {
 			}
 		}
 		if chosen {
-			in.chosen, in.managers = append(in.chosen, s), append(in.managers, s.managers...)
+			in.sites, in.managers = append(in.sites, s), append(in.managers, s.managers...)
 		}
 	}
 	for _, m := range in.managers {

@@ -142,7 +142,7 @@ func (in *input) aims(p *Prober, header string) (all []*Probed) {
 	to, nonce := p.url(), strings.ToLower(rand.Text()[:8])
 	port := cmp.Or(to.Port(), map[string]string{"https": "443"}[to.Scheme], "80")
 	for _, r := range in.routes {
-		if len(in.chosen) > 1 && strconv.Itoa(r.manager.listener.Address.Socket.Port) != port {
+		if len(in.sites) > 1 && strconv.Itoa(r.manager.listener.Address.Socket.Port) != port {
 			continue
 		}
 		path := ""

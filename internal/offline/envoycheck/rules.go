@@ -10,16 +10,18 @@ import (
 // reach finds descriptors and rules that do not find each other.
 func (in *input) reach() {
 	reached := make(map[*Rule]map[string]bool) // by the requests of a route
-	for _, m := range in.all {
-		m.sends(func(s *sent) bool {
-			for _, rule := range s.rules {
-				if reached[rule] == nil {
-					reached[rule] = make(map[string]bool)
+	for _, site := range in.all {
+		for _, m := range site.managers {
+			m.sends(func(s *sent) bool {
+				for _, rule := range s.rules {
+					if reached[rule] == nil {
+						reached[rule] = make(map[string]bool)
+					}
+					reached[rule][s.route.requests()] = true
 				}
-				reached[rule][s.route.requests()] = true
-			}
-			return false
-		})
+				return false
+			})
+		}
 	}
 	for _, s := range in.sends {
 		for _, rule := range s.rules {
