@@ -256,7 +256,7 @@ type customer struct{ id, tier, key string }
 
 // seed applies the documented schema and adds customers.
 func seed(db *servers.PostgresServer, customers ...customer) error {
-	grant := "GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate"
+	grant := "GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON slidegate.subjects, slidegate.keys, slidegate.tiers TO slidegate"
 	if err := errors.Join(db.Exec(postgres.Schema), db.Exec(grant)); err != nil {
 		return err
 	}

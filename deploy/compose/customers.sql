@@ -10,7 +10,7 @@ ALTER ROLE CURRENT_USER PASSWORD NULL;
 \set password `cat /run/secrets/customers-password`
 CREATE ROLE slidegate LOGIN PASSWORD :'password';
 GRANT USAGE ON SCHEMA slidegate TO slidegate;
-GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate;
+GRANT SELECT ON slidegate.subjects, slidegate.keys, slidegate.tiers TO slidegate;
 
 -- bigco has a negotiated limit, which replaces the limits of its tier in that rule. gone is known, but no
 -- longer a customer.

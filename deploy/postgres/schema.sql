@@ -8,7 +8,7 @@
 --
 --   CREATE ROLE slidegate LOGIN PASSWORD '…';
 --   GRANT USAGE ON SCHEMA slidegate TO slidegate;
---   GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate;
+--   GRANT SELECT ON slidegate.subjects, slidegate.keys, slidegate.tiers TO slidegate;
 --
 -- A new customer with a key, whose digest "rls digest" prints:
 --
@@ -46,6 +46,13 @@ COMMENT ON COLUMN slidegate.subjects.disabled IS 'Known, but no longer a custome
 COMMENT ON COLUMN slidegate.subjects.overrides IS 'Limits of the subject''s own, by the name of the rule: {"per-key": {"unit": "minute", "requests_per_unit": 500}}.';
 COMMENT ON COLUMN slidegate.subjects.labels IS 'Texts for metadata and headers: {"region": "eu"}. At most 32; names are letters, digits and _.-';
 COMMENT ON COLUMN slidegate.subjects.updated_at IS 'Kept by a trigger. Slidegate does not read it.';
+
+CREATE TABLE IF NOT EXISTS slidegate.tiers (
+  name   text PRIMARY KEY,
+  limits jsonb CHECK (jsonb_typeof(limits) = 'object')
+);
+COMMENT ON TABLE slidegate.tiers IS 'Limits that tiers carry for Envoy. The tiers file names all tiers; one without a row here has the limits of that file.';
+COMMENT ON COLUMN slidegate.tiers.limits IS 'As in the tiers file: {"limit": {"unit": "minute", "requests_per_unit": 100}}, and several by name: {"limits": {"tokens": {…}}}.';
 
 CREATE TABLE IF NOT EXISTS slidegate.keys (
   digest     text PRIMARY KEY CHECK (digest COLLATE "C" ~ '^[0-9a-f]{64}$'),
@@ -149,6 +156,9 @@ CREATE OR REPLACE TRIGGER tell_update AFTER UPDATE ON slidegate.keys
 CREATE OR REPLACE TRIGGER tell_delete AFTER DELETE ON slidegate.keys
   REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION slidegate.tell_keys();
 CREATE OR REPLACE TRIGGER tell_truncate AFTER TRUNCATE ON slidegate.keys
+  FOR EACH STATEMENT EXECUTE FUNCTION slidegate.tell_all();
+
+CREATE OR REPLACE TRIGGER tell_all AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON slidegate.tiers
   FOR EACH STATEMENT EXECUTE FUNCTION slidegate.tell_all();
 
 COMMIT;

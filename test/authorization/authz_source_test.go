@@ -22,7 +22,7 @@ func startCustomerDatabase(t *testing.T) (pg *servers.PostgresServer, settings m
 	pg = servers.StartPostgres(t, servers.PostgresOptions{})
 	stack.Execute(t, pg, postgres.Schema)
 	stack.Execute(t, pg, `GRANT USAGE ON SCHEMA slidegate TO slidegate`)
-	stack.Execute(t, pg, `GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate`)
+	stack.Execute(t, pg, `GRANT SELECT ON slidegate.subjects, slidegate.keys, slidegate.tiers TO slidegate`)
 	stack.Execute(t, pg, `INSERT INTO slidegate.subjects (id, tier) VALUES ('acme', 'free')`)
 	stack.Execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, stack.DigestOf("acme-old-key"))
 	return pg, map[string]string{

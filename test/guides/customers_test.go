@@ -88,7 +88,7 @@ func TestOwnTables(t *testing.T) {
 		{"unknown id", "", "", []string{"--subject", "99"}, "", "tiers.postgres: no customer has this id"},
 		{"bad id", "", "", []string{"--subject", "acme"}, "", "tiers.postgres: no customer has this id"},
 		{"unknown tier", "", "", nil, "eighteen", `tiers.postgres: customer 18 has the tier "Pro", which tiers.path does not name: expected one of free, pro, did you mean "pro"?`},
-		{"misnamed column", "c.plan AS tier", "c.plan", nil, "seventeen", `tiers.postgres.query: wrong columns: number 2 is "plan": want subject, tier, disabled, overrides and labels; name it with AS`},
+		{"misnamed column", "c.plan AS tier", "c.plan", nil, "seventeen", `tiers.postgres.query: wrong columns: number 2 is "plan": want subject, tier, disabled, overrides, labels and limits; name it with AS`},
 		{"missing column", "c.id AS subject, ", "", nil, "seventeen", `tiers.postgres.query: wrong columns: none is "subject"`},
 		{"wrong type", "c.suspended AS", "c.plan AS", nil, "seventeen", `tiers.postgres.query: wrong columns: "disabled" is of type text: want boolean`},
 		{"missing table", "FROM api_keys", "FROM keys", nil, "seventeen", `tiers.postgres.query: ERROR: relation "keys" does not exist`},

@@ -74,7 +74,7 @@ func TestExamples(t *testing.T) {
 			case section == "domain":
 				kind, s.Rules.Path = "rules", put("rules.yaml", example)
 				_, err = config.Load(s)
-			case strings.HasPrefix(key, "tiers: ["):
+			case section == "tiers" && strings.Contains(example, "\ndefault:"):
 				kind, s.Tiers.Path = "tiers", put("tiers.yaml", example)
 				_, err = config.Load(s)
 			case sections[section]:

@@ -83,7 +83,7 @@ type TiersPostgres struct {
 	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket. The password in the URL (user:password@) or below"`
 	Password     Secret      `yaml:"-"`
 	PasswordFile string      `yaml:"password_file" doc:"a file with the password; new connections use a changed file"`
-	Query        string      `yaml:"query" doc:"finds the customer of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
+	Query        string      `yaml:"query" doc:"finds the customer of the digest $1, in columns named subject (required), tier, disabled, overrides, labels and limits; empty: the query of Slidegate's schema"`
 	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a customer; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
 	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY for changes; empty: a change takes effect when cache.ttl ends"`
 	PoolSize     int         `yaml:"pool_size" range:"1 1000" doc:"connections, besides one that listens to the channel"`

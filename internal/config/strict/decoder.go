@@ -80,6 +80,9 @@ func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
+// IsMapping reports whether a node is a mapping.
+func IsMapping(n *yaml.Node) bool { return n.Kind == yaml.MappingNode }
+
 // Node is a part of a document, for packages that only hand it on.
 type Node = yaml.Node
 

@@ -13,6 +13,8 @@
 //	    overrides: {search-per-key: {unit: minute, requests_per_unit: 500}}
 //	    labels: {region: eu}
 //
+// In place of the list, tiers may be a mapping of each name to the limits that the tier carries.
+//
 // If subjects live elsewhere (tiers.source redis, postgres, http, header), the file has the
 // names and the default alone.
 //

@@ -16,13 +16,14 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 )
 
 // tiersDoc is a tiers file.
 type tiersDoc struct {
-	Tiers    strict.Field[[]strict.Field[string]] `yaml:"tiers,required" doc:"the names of the tiers"`
-	Default  strict.Field[string]                 `yaml:"default,required" doc:"the tier of customers without one and of unknown keys"`
-	Subjects strict.Field[strict.List]            `yaml:"subjects" doc:"the customers; the file may have 16 MiB"`
+	Tiers    strict.Field[tierList]    `yaml:"tiers,required" doc:"the names of the tiers, or a mapping of each name to the limits that the tier carries"`
+	Default  strict.Field[string]      `yaml:"default,required" doc:"the tier of customers without one and of unknown keys"`
+	Subjects strict.Field[strict.List] `yaml:"subjects" doc:"the customers; the file may have 16 MiB"`
 }
 
 // subject is one item of subjects.
@@ -50,6 +51,8 @@ func Keys() (all []KeyDoc) {
 		of     reflect.Type
 	}{
 		{"", reflect.TypeFor[tiersDoc]()},
+		{"tiers.NAME.", reflect.TypeFor[carried]()},
+		{"tiers.NAME.limit.", reflect.TypeFor[carriedLimit]()},
 		{"subjects[].", reflect.TypeFor[subject]()},
 		{"subjects[].keys[].", reflect.TypeFor[subjectKey]()},
 	} {
@@ -148,8 +151,9 @@ const maxTiers = 1000
 // tiers reads the names and makes the directory.
 func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 	names := make([]string, 0, len(doc.Tiers.Value))
+	limits := make(map[string]*limits.Set)
 	for i := range doc.Tiers.Value {
-		f := &doc.Tiers.Value[i]
+		f := &doc.Tiers.Value[i].name
 		switch {
 		case f.Bad, len(names) > maxTiers:
 		case f.Value == "":
@@ -158,6 +162,9 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 			d.Problem(f.Position, "this tier is listed twice")
 		default:
 			names = append(names, f.Value)
+			if carries := doc.Tiers.Value[i].carries.limits(d); carries != nil {
+				limits[f.Value] = carries
+			}
 		}
 	}
 	if doc.Tiers.Set && !doc.Tiers.Bad && len(doc.Tiers.Value) == 0 {
@@ -182,6 +189,7 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 	}
 	// The names and the default are valid here.
 	t.result.Directory, _ = tier.NewDirectory(names, fallback)
+	t.result.Directory.SetLimits(limits)
 }
 
 // unknownTier returns the message for a text that is not the name of a tier. It does not

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/internal/text/httpfield"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -333,6 +334,15 @@ func (rs *Rules) Headers(domain string) []string {
 
 // HasDomain reports whether the rules have a domain.
 func (rs *Rules) HasDomain(name string) bool { return rs.byName[name] != nil }
+
+// LimitsOf returns the limits that the tier of a subject carries: those that came with the subject,
+// else those of the tiers file. s is nil for an unknown subject.
+func (rs *Rules) LimitsOf(s *tier.Subject) *limits.Set {
+	if came := s.Limits(); came != nil {
+		return came
+	}
+	return rs.who.Tiers.Limits(rs.TierOf(s))
+}
 
 // TierOf returns the tier of a subject, or the default tier if the rules do not have the subject's
 // tier. s is nil for an unknown subject. Without tiers TierOf returns an empty text.

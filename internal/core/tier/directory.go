@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 )
 
 // Directory is one generation of tiers and subjects. Build it with
@@ -17,6 +19,7 @@ type Directory struct {
 	tiers       []string
 	defaultTier string
 	byDigest    map[Sum]*Subject
+	limits      map[string]*limits.Set // of the tiers that carry some
 	byID        map[string]*Subject
 }
 
@@ -33,6 +36,17 @@ func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
 		return nil, fmt.Errorf("the default tier %q is not one of %q", defaultTier, tiers)
 	}
 	return d, nil
+}
+
+// SetLimits sets the limits that tiers carry, by their names.
+func (d *Directory) SetLimits(limits map[string]*limits.Set) { d.limits = limits }
+
+// Limits returns the limits that a tier carries, nil if there are none. d may be nil.
+func (d *Directory) Limits(tier string) *limits.Set {
+	if d == nil {
+		return nil
+	}
+	return d.limits[tier]
 }
 
 // Add adds a subject with the digests of its API keys. A subject without a tier gets the

@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/internal/core/tier/strictjson"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -29,6 +30,8 @@ type Extra struct {
 	Overrides map[string]Override
 	// Labels are texts for metadata and headers.
 	Labels map[string]string
+	// Limits replace those that the tiers file has for the subject's tier. Nil: those of the file.
+	Limits *limits.Set
 }
 
 // An Override replaces the limits of one rule for one subject, or says whether they deny.
@@ -77,6 +80,14 @@ func (s *Subject) Labels() map[string]string {
 	return s.Extra.Labels
 }
 
+// Limits returns the limits of the tier that came with the subject, nil if there are none.
+func (s *Subject) Limits() *limits.Set {
+	if s == nil || s.Extra == nil {
+		return nil
+	}
+	return s.Extra.Limits
+}
+
 // Bounds of a subject, for all sources.
 const (
 	// MaxText is the maximum length of an id, a tier or the value of a label in bytes.
@@ -84,8 +95,8 @@ const (
 	// MaxLabels is the maximum number of labels.
 	MaxLabels = 32
 	// MaxLabelName is the maximum length of a label's name.
-	MaxLabelName = 64
-	// MaxPart is the maximum length of [Parts.Overrides] and of [Parts.Labels] in bytes.
+	MaxLabelName = strictjson.MaxName
+	// MaxPart is the maximum length of [Parts].Overrides, Labels and Limits, of each in bytes.
 	MaxPart = 64 << 10
 )
 
@@ -97,8 +108,9 @@ type Parts struct {
 	Tier     string
 	Disabled bool
 	// Overrides are the subject's limits by the name of the rule, in the language of
-	// rules files. Labels are a JSON object of texts. Both may be empty or null.
-	Overrides, Labels []byte
+	// rules files. Labels are a JSON object of texts. Limits are what the subject's tier carries,
+	// as a tiers file writes it. Each may be empty or null.
+	Overrides, Labels, Limits []byte
 }
 
 // NewSubject makes a subject from its parts. The function overrides reads the overrides.
@@ -134,7 +146,10 @@ func (p *Parts) subject(overrides func([]byte) (map[string]Override, error)) (*S
 	if extra.Labels, err = read("labels", p.Labels, readLabels); err != nil {
 		return nil, err
 	}
-	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
+	if extra.Limits, err = read("limits", p.Limits, limits.Read); err != nil {
+		return nil, err
+	}
+	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 || extra.Limits != nil {
 		s.Extra = &extra
 	}
 	return s, nil
@@ -212,18 +227,8 @@ func ValidLabels(labels map[string]string) error {
 	return nil
 }
 
-// ValidLabelName reports whether a label can have a name: 1 to [MaxLabelName] letters, digits and
-// _.-
-func ValidLabelName(name string) bool {
-	for _, c := range []byte(name) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
-		default:
-			return false
-		}
-	}
-	return name != "" && len(name) <= MaxLabelName
-}
+// ValidLabelName reports whether a label can have a name: 1 to [MaxLabelName] letters, digits and _.-
+func ValidLabelName(name string) bool { return strictjson.IsName(name) }
 
 func validText(text string) error {
 	if !utf8.ValidString(text) {

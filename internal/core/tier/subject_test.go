@@ -100,6 +100,19 @@ func TestNewSubjectRefuses(t *testing.T) {
 		{Parts{ID: "a", Labels: []byte(`{"a":"` + key + `\n"}`)}, "labels: a: byte 11 is a control character"},
 		{Parts{ID: "a", Labels: []byte("{\"a\":\"\xff\"}")}, "labels: it is not UTF-8"},
 		{Parts{ID: "a", Labels: []byte(`{"a":"` + strings.Repeat("x", MaxText+1) + `"}`)}, "labels: a: 257 bytes"},
+		{Parts{ID: "a", Limits: []byte(`[]`)}, "limits: it is no JSON object"},
+		{Parts{ID: "a", Limits: []byte(`{"` + key + `":{}}`)}, "limits: a member is neither limit nor limits"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":5}`)}, "limits: limit: it is no JSON object"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":{}}`)}, "limits: limit: it needs unit and requests_per_unit"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":{"unit":"day","requests_per_unit":0}}`)}, "limits: limit: requests_per_unit: 0 would deny all"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":{"unit":"day","requests_per_unit":4294967296}}`)}, "limits: limit: requests_per_unit: above 4294967295"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":{"unit":"day","requests_per_unit":"5"}}`)}, "limits: limit: requests_per_unit: it is no whole number"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":{"unit":"day","requests_per_unit":1.5}}`)}, "limits: limit: requests_per_unit: it is no whole number"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":{"unit":"week","requests_per_unit":5}}`)}, "limits: limit: unit: not a unit that Envoy can send"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":{"unit":7,"requests_per_unit":5}}`)}, "limits: limit: unit: it is no text"},
+		{Parts{ID: "a", Limits: []byte(`{"limit":{"window":"90s","requests":5}}`)}, "limits: limit: a member is neither unit nor requests_per_unit"},
+		{Parts{ID: "a", Limits: []byte(`{"limits":{"tokens":{"unit":"day"}}}`)}, "limits: limits: tokens: it needs unit"},
+		{Parts{ID: "a", Limits: []byte(`{"limits":{"` + key + ` ":{}}}`)}, "limits: limits: a name is not 1 to 64"},
 	} {
 		s, err := NewSubject(tt.parts, readFlags)
 		if s != nil || !errors.Is(err, ErrBadRecord) || !strings.Contains(err.Error(), tt.want) {
@@ -117,6 +130,7 @@ func TestDisabledWhateverElse(t *testing.T) {
 		{ID: "acme", Disabled: true, Tier: "\xff"},
 		{ID: "acme", Disabled: true, Labels: []byte(`{"region":5}`)},
 		{ID: "acme", Disabled: true, Overrides: []byte("[]")},
+		{ID: "acme", Disabled: true, Limits: []byte("[]")},
 	} {
 		s, err := NewSubject(p, readFlags)
 		if err != nil || s.ID != "acme" || !s.Disabled {
@@ -134,8 +148,9 @@ func FuzzNewSubject(f *testing.F) {
 	f.Add("a\n", "\xff", true, []byte("null"), []byte(`{"a":"b","a":"c"}`))
 	f.Add("x", "", false, []byte("["), []byte(`{"a":{"b":["c"]}} x`))
 	f.Add("0", "0", true, []byte("0"), []byte("0"))
+	f.Add("y", "free", false, []byte("{}"), []byte(`{"limit":{"unit":"day","requests_per_unit":5}}`))
 	f.Fuzz(func(t *testing.T, id, name string, disabled bool, overrides, labels []byte) {
-		s, err := NewSubject(Parts{id, name, disabled, overrides, labels}, readFlags)
+		s, err := NewSubject(Parts{ID: id, Tier: name, Disabled: disabled, Overrides: overrides, Labels: labels, Limits: labels}, readFlags)
 		if (s == nil) == (err == nil) || err != nil && !errors.Is(err, ErrBadRecord) {
 			t.Fatalf("NewSubject = %v, %v", s, err)
 		}

@@ -4,10 +4,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/answer/dynamic"
 	"github.com/slidegate/slidegate/internal/edge/wire"
@@ -183,10 +185,25 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 	if !r.passes() {
 		b = wire.AppendTextEntry(b, "reason", r.String())
 	}
-	if c.limited {
+	switch {
+	case c.limited: // its entries include limit
 		b = dynamic.AppendVerdict(b, c.policy.Verdict(), nil)
+	case r.passes():
+		b = append(b, c.caller.limits.Encoded(encodeLimits)...)
 	}
 	return dynamic.AppendSubject(b, c.caller.id, c.caller.tier)
+}
+
+// encodeLimits returns the entries of the dynamic metadata for the limits that a tier carries, in the
+// form that Envoy reads as the limit of a descriptor.
+func encodeLimits(all []limits.Limit) (b []byte) {
+	for _, l := range all {
+		b = wire.AppendStructEntry(b, l.Key(), func(b []byte) []byte {
+			b = wire.AppendNumberEntry(b, "requests_per_unit", float64(l.Requests))
+			return wire.AppendTextEntry(b, "unit", strings.ToUpper(l.Unit))
+		})
+	}
+	return b
 }
 
 // sorted returns the sorted names of labels, in memory of the call.

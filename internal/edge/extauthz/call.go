@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/unary"
@@ -50,6 +51,7 @@ type apiKeys struct {
 // A caller is the subject of the first API key, or anonymous.
 type caller struct {
 	subject  *tier.Subject   // nil: anonymous
+	limits   *limits.Set     // that its tier carries; nil: none
 	resolved identity.Caller // for the limits of the request
 	id, tier string
 }
@@ -176,6 +178,7 @@ func (s *Service) findKeys(c *call) step {
 			return finish
 		}
 		c.caller.id, c.caller.tier = tier.AnonymousPrefix+s.anonymous(c), s.opts.Decider.Rules().TierOf(nil)
+		c.caller.limits = s.opts.Decider.Rules().LimitsOf(nil)
 		c.result = Anonymous
 		return findLimits
 	}
@@ -263,6 +266,7 @@ func (s *Service) identify(c *call, a tier.Answer) {
 		c.result = Disabled
 		return
 	}
+	c.caller.limits = s.opts.Decider.Rules().LimitsOf(a.Subject)
 	c.caller.resolved = identity.Caller{Fingerprint: c.keys.fingerprint, Answer: a}
 	c.request.Caller = &c.caller.resolved
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -84,7 +85,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		store = adaptertest.Memory(t, func() time.Duration { return s.now })
 	}
 	secrets := tier.NewSecrets([]string{"api_key", "authorization"}, []byte("pepper-pepper-pepper"))
-	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
+	dir, err := tier.NewDirectory([]string{"free", "pro", "carrying"}, "free")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,13 +94,19 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 			Labels:    map[string]string{"region": "eu", "plan": "négocié"},
 			Overrides: map[string]tier.Override{"per-key": {Limits: []window.Limit{{Hits: 500, Window: time.Minute}}}},
 		}},
-		hobbyKey: {ID: "hobby", Tier: "free"},
-		goneKey:  {ID: "gone", Tier: "free", Disabled: true},
+		hobbyKey:       {ID: "hobby", Tier: "free"},
+		"carrying-key": {ID: "big", Tier: "carrying"},
+		goneKey:        {ID: "gone", Tier: "free", Disabled: true},
 	} {
 		if err := dir.Add(subject, secrets.Digest(key), secrets.Digest("second-"+key)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	carried, err := limits.New([]limits.Limit{{Requests: 100, Unit: "minute"}, {Name: "tokens", Requests: 4294967295, Unit: "day"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir.SetLimits(map[string]*limits.Set{"carrying": carried})
 	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: dir})
 	limit := func(hits uint64, w time.Duration) rules.Terms {
 		return rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
@@ -238,6 +245,12 @@ func TestCheck(t *testing.T) {
 		{
 			"authenticated", nil, ask("/", nil, "x-api-key: acme-key"),
 			`{"status":{},"okResponse":{"headers":[` + acmeUp + `]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated,
+		},
+		{
+			"limits of the tier", nil, ask("/", nil, "x-api-key: carrying-key"),
+			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"big"},"appendAction":2},
+			{"header":{"key":"x-tier","value":"carrying"},"appendAction":2}],"headersToRemove":["x-region"]},"dynamicMetadata":{"subject":"big","tier":"carrying",
+			"limit":{"requests_per_unit":100,"unit":"MINUTE"},"limit_tokens":{"requests_per_unit":4294967295,"unit":"DAY"}}}`, Authenticated,
 		},
 		{
 			"a header without a value is removed", nil, ask("/", nil, "x-api-key: hobby-key", "x-region: eu"),

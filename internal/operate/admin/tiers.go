@@ -31,6 +31,8 @@ type Customer struct {
 	// Overrides are limits in words by the name of their rule.
 	Overrides map[string]string `json:"overrides,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	// Limits are those that came with the customer for Envoy, by their keys in its metadata.
+	Limits map[string]string `json:"limits,omitempty"`
 }
 
 // CustomerOf describes a subject.
@@ -38,6 +40,10 @@ func CustomerOf(s *tier.Subject) *Customer {
 	c := &Customer{Subject: s.ID, Tier: s.Tier, Disabled: s.Disabled, Labels: s.Labels()}
 	if s.Extra == nil {
 		return c
+	}
+	c.Limits = make(map[string]string)
+	for _, l := range s.Limits().All() {
+		c.Limits[l.Key()] = l.String()
 	}
 	c.Overrides = make(map[string]string)
 	for rule, o := range s.Extra.Overrides {

@@ -17,6 +17,9 @@ func Customer(w io.Writer, c *admin.Customer, paint terminal.Colours) {
 	for _, rule := range slices.Sorted(maps.Keys(c.Overrides)) {
 		fmt.Fprintf(w, "  override of %s: %s\n", safetext.Text(rule), c.Overrides[rule])
 	}
+	for _, key := range slices.Sorted(maps.Keys(c.Limits)) {
+		fmt.Fprintf(w, "  %s for Envoy: %s\n", key, c.Limits[key])
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
 		fmt.Fprintf(w, "  label %s: %s\n", safetext.Text(name), safetext.Text(c.Labels[name]))
 	}

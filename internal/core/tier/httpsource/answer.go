@@ -41,6 +41,8 @@ func readAnswer(body []byte, overrides func([]byte) (map[string]tier.Override, e
 			p.Overrides = value
 		case "labels":
 			p.Labels = value
+		case "limits":
+			p.Limits = value
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

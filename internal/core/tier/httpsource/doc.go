@@ -14,7 +14,7 @@
 //
 // # Answers
 //
-//	200 {"subject":"acme","tier":"pro","disabled":false,"overrides":{…},"labels":{…}}
+//	200 {"subject":"acme","tier":"pro","disabled":false,"overrides":{…},"labels":{…},"limits":{…}}
 //	200 {"subject":null}      the key is unknown
 //	404 {"subject":null}      the same
 //

@@ -66,6 +66,7 @@ func write(t *testing.T, s tier.Subject) []byte {
 		"disabled":  s.Disabled,
 		"overrides": json.RawMessage(tiertest.Overrides(s)),
 		"labels":    json.RawMessage(tiertest.Labels(s)),
+		"limits":    json.RawMessage(tiertest.Limits(s)),
 		"name":      []int{1},
 	})
 	if err != nil {

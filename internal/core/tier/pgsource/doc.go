@@ -17,6 +17,7 @@
 //	disabled   boolean                 NULL: false
 //	overrides  jsonb, json or text     NULL: none
 //	labels     jsonb, json or text     NULL: none
+//	limits     jsonb, json or text     NULL: those of the tier in the tiers file
 //
 // Without a row the key is unknown. More than one row, or a value that [tier.NewSubject]
 // refuses, is a bad record. With a column of another name or type each lookup is an

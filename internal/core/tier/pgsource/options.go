@@ -57,7 +57,7 @@ const (
 	defaultTimeout  = time.Second
 	// connectTimeout bounds one attempt to connect to one host, in the background.
 	connectTimeout = 5 * time.Second
-	// maxAnswer bounds the memory for one message of the server. A row has two parts of
+	// maxAnswer bounds the memory for one message of the server. A row has three parts of
 	// at most tier.MaxPart, and its texts.
 	maxAnswer = 4 * tier.MaxPart
 )

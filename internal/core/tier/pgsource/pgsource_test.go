@@ -443,10 +443,11 @@ func TestContract(t *testing.T) {
 				t.Helper()
 				exec(t, s, `WITH put AS (
 						INSERT INTO slidegate.subjects (id, tier, disabled, overrides, labels) VALUES ($1, $2, $3, $4, $5)
-						ON CONFLICT (id) DO UPDATE SET tier = excluded.tier, disabled = excluded.disabled, overrides = excluded.overrides, labels = excluded.labels)
+						ON CONFLICT (id) DO UPDATE SET tier = excluded.tier, disabled = excluded.disabled, overrides = excluded.overrides, labels = excluded.labels),
+					carried AS (INSERT INTO slidegate.tiers SELECT $2, $7::jsonb WHERE $7 IS NOT NULL ON CONFLICT DO NOTHING)
 					INSERT INTO slidegate.keys (digest, subject) SELECT unnest($6::text[]), $1
 					ON CONFLICT (digest) DO UPDATE SET subject = excluded.subject, revoked_at = NULL`,
-					subject.ID, subject.Tier, subject.Disabled, tiertest.Overrides(subject), tiertest.Labels(subject), digests)
+					subject.ID, subject.Tier, subject.Disabled, tiertest.Overrides(subject), tiertest.Labels(subject), digests, tiertest.Limits(subject))
 			},
 			Remove: func(t *testing.T, digest string) {
 				t.Helper()

@@ -15,7 +15,7 @@ var errColumns = errors.New("wrong columns")
 
 // columns are the positions of the columns that a query may return, in any order. Only the
 // queries for many keys return key.
-type columns struct{ subject, tier, disabled, overrides, labels, key int }
+type columns struct{ subject, tier, disabled, overrides, labels, limits, key int }
 
 // absent is the position of a column that a query does not return.
 const absent = -1
@@ -37,7 +37,7 @@ var (
 
 // readColumns finds the columns. Its errors wrap errColumns.
 func readColumns(fields []pgconn.FieldDescription, many bool) (c columns, err error) {
-	c = columns{absent, absent, absent, absent, absent, absent}
+	c = columns{absent, absent, absent, absent, absent, absent, absent}
 	for i, f := range fields {
 		var column *int
 		var allowed []uint32
@@ -55,8 +55,10 @@ func readColumns(fields []pgconn.FieldDescription, many bool) (c columns, err er
 			column, allowed, want = &c.overrides, objects, "jsonb, json or text"
 		case f.Name == "labels":
 			column, allowed, want = &c.labels, objects, "jsonb, json or text"
+		case f.Name == "limits":
+			column, allowed, want = &c.limits, objects, "jsonb, json or text"
 		default:
-			return c, fmt.Errorf("%w: number %d is %q: want subject, tier, disabled, overrides and labels; name it with AS", errColumns, i+1, f.Name)
+			return c, fmt.Errorf("%w: number %d is %q: want subject, tier, disabled, overrides, labels and limits; name it with AS", errColumns, i+1, f.Name)
 		}
 		if *column != absent {
 			return c, fmt.Errorf("%w: two are %q", errColumns, f.Name)
@@ -115,6 +117,7 @@ func (c columns) read(row [][]byte, overrides func([]byte) (map[string]tier.Over
 		Disabled:  string(value(c.disabled)) == "t",
 		Overrides: value(c.overrides),
 		Labels:    value(c.labels),
+		Limits:    value(c.limits),
 	}, overrides)
 	return string(value(c.key)), s, err
 }

@@ -8,7 +8,7 @@
 // Two hashes and a marker, whose names begin with [Options.KeyPrefix]:
 //
 //	<prefix>key:<digest>     subject, revoked
-//	<prefix>subject:<id>     tier, disabled, overrides, labels
+//	<prefix>subject:<id>     tier, disabled, overrides, labels, limits
 //	<prefix>ready            exists: all subjects are here
 //
 // The hash of a key names the subject. The hash of the subject has the rest. So a new
@@ -21,6 +21,7 @@
 //   - disabled, revoked: 0, 1, true or false; missing is false.
 //   - overrides: JSON, as [Options.Overrides] reads it.
 //   - labels: a JSON object of texts.
+//   - limits: JSON, what the tier of the subject carries; see package limits.
 //
 // A key is unknown if it has no hash, if it is revoked, or if its subject has no hash. So
 // removing the subject's hash makes all of its keys unknown. Other fields are not read,

@@ -103,7 +103,7 @@ func (s *Source) LookupAll(ctx context.Context, keys []tier.Key) []tier.Result {
 
 var (
 	keyFields     = []string{"subject", "revoked"}
-	subjectFields = []string{"tier", "disabled", "overrides", "labels"}
+	subjectFields = []string{"tier", "disabled", "overrides", "labels", "limits"}
 )
 
 // A read is the reading of one hash for the key with the index at.
@@ -206,6 +206,7 @@ func (s *Source) record(r *read) (*tier.Record, error) {
 		Disabled:  disabled,
 		Overrides: []byte(r.hash["overrides"]),
 		Labels:    []byte(r.hash["labels"]),
+		Limits:    []byte(r.hash["limits"]),
 	}, s.opts.Overrides)
 	if err != nil {
 		return nil, fmt.Errorf("tiers.redis: %s: %w", r.name, err)

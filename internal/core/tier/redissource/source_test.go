@@ -78,6 +78,9 @@ func fields(s tier.Subject) []any {
 	if l := tiertest.Labels(s); l != nil {
 		f = append(f, "labels", l)
 	}
+	if l := tiertest.Limits(s); l != nil {
+		f = append(f, "limits", l)
+	}
 	return f
 }
 

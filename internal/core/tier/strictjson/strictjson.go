@@ -1,5 +1,5 @@
 // Package strictjson reads JSON objects of customer sources and refuses what is ambiguous: a name
-// that is used twice, text that is not UTF-8, or anything after the object ([Object], [Text]).
+// that is used twice, text that is not UTF-8, or anything after the object ([Object], [Text]). It has the form of names ([IsName]).
 package strictjson
 
 import (
@@ -51,6 +51,21 @@ func Object(data []byte, member func(name string, value json.RawMessage) error) 
 		return errors.New("something stands behind the JSON object")
 	}
 	return nil
+}
+
+// MaxName is the maximum length of a name in bytes.
+const MaxName = 64
+
+// IsName reports whether a text is a name: 1 to [MaxName] letters, digits and _.-
+func IsName(text string) bool {
+	for _, c := range []byte(text) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
+		default:
+			return false
+		}
+	}
+	return text != "" && len(text) <= MaxName
 }
 
 // notJSON returns an error without the library's message, which quotes the text.

@@ -51,6 +51,24 @@ func Labels(s tier.Subject) []byte {
 	return marshal(s.Labels())
 }
 
+// Limits returns the limits that came with a subject as a source keeps them, or nil.
+func Limits(s tier.Subject) []byte {
+	if s.Limits() == nil {
+		return nil
+	}
+	all, named := make(map[string]any), make(map[string]any)
+	for _, l := range s.Limits().All() {
+		one := map[string]any{"unit": l.Unit, "requests_per_unit": l.Requests}
+		if l.Name == "" {
+			all["limit"] = one
+		} else {
+			named[l.Name] = one
+		}
+	}
+	all["limits"] = named
+	return marshal(all)
+}
+
 func marshal(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -187,9 +188,20 @@ var subjects = map[string]tier.Subject{
 		Overrides: map[string]tier.Override{"export": {Unlimited: true}},
 		Labels:    map[string]string{"region": "us"},
 	}},
+	"limits": {ID: "carries", Tier: "carrying", Extra: &tier.Extra{Limits: limitsOf(
+		limits.Limit{Requests: 100, Unit: "minute"}, limits.Limit{Name: "tokens", Requests: 1<<32 - 1, Unit: "day"},
+	)}},
 	"bounds": {ID: strings.Repeat("i", tier.MaxText), Tier: strings.Repeat("t", tier.MaxText), Extra: &tier.Extra{
 		Labels: map[string]string{strings.Repeat("n", tier.MaxLabelName): strings.Repeat("v", tier.MaxText)},
 	}},
+}
+
+func limitsOf(all ...limits.Limit) *limits.Set {
+	limits, err := limits.New(all)
+	if err != nil {
+		panic(err) // a few limits
+	}
+	return limits
 }
 
 func runSubjects(t *testing.T, f Fixture) {

@@ -21,6 +21,7 @@ var Keys = []Key{
 	{"metadata", "rules with quota left have `metadata`", "the metadata of these rules, merged"},
 	{"reason", "authorization: the request is refused", "as in the table above"},
 	{"labels", "authorization: the customer has labels", "an object: name and value"},
+	{"limit_NAME", "authorization alone: the tier carries this limit; `limit` without a name", "an object: `requests_per_unit` and `unit`"},
 	{"domain", "in place of envoyproxy/ratelimit, with `RESPONSE_DYNAMIC_METADATA`", "the domain; the API keys in this and the next two are `***`"},
 	{"descriptors", "with `domain`", "the descriptors"},
 	{"hitsAddend", "with `domain`", "number: the cost"},
