@@ -88,6 +88,7 @@ func withRoutes(t *testing.T) map[string]stack.Setup {
 	t.Helper()
 	all := shipped(t)
 	delete(all, "in-flight.yaml")
+	delete(all, "mcp.yaml")
 	return all
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/stack"
 )
 
 // A sound is a setup in which every limit is in force.
@@ -27,6 +28,18 @@ descriptors:
   - {key: in_flight, value: key, descriptors: [{key: api_key, rate_limit: {name: key, policy: in_flight, max: 5, hold: 5m}}]}
   - {key: api_key, rate_limit: {name: per-key, window: 1h, requests: 50000}}
   - {key: budget, value: units, descriptors: [{key: api_key, rate_limit: {name: budget, window: 1h, requests: 50000}}]}
+`
+
+// mcpRules are for mcp.yaml.
+const mcpRules = `
+domain: edge
+descriptors:
+  - {key: remote_address, rate_limit: {window: 1h, requests: 50000}}
+  - key: api_key
+    rate_limit: {window: 1h, requests: 50000}
+    descriptors:
+      - {key: session, rate_limit: {window: 1h, requests: 50000}}
+      - {key: tool, rate_limit: {window: 1h, requests: 50000}}
 `
 
 var (
@@ -69,6 +82,7 @@ var sounds = []sound{
 	{what: "authorization.yaml", why: "it is shipped", setup: setup{base: "authorization.yaml"}, denies: "/search"},
 	{what: "one-hop.yaml", why: "it is shipped", setup: setup{base: "one-hop.yaml"}, denies: "/search"},
 	{what: "in-flight.yaml", why: "it is shipped; only one of its filters tells ends, and only that one repeats calls", setup: setup{base: "in-flight.yaml", rls: inFlight}},
+	{what: "mcp.yaml", why: "it is shipped; tools are in the body, and a form limits nothing", setup: setup{base: "mcp.yaml", rls: service{rules: mcpRules}}},
 	{what: "tls.yaml", why: "it is shipped; both sides show certificates", setup: setup{base: "tls.yaml", rls: service{tls: true}}},
 	{what: "sidecar-uds.yaml", why: "it is shipped; a socket is an address, too", setup: setup{base: "sidecar-uds.yaml", rls: service{socket: true}}},
 	{what: "printed ratelimit", why: "the domain of the rules is that of the filter", shape: "--shape ratelimit --rls $RLS --domain shop", setup: setup{rls: shopRules}},
@@ -181,6 +195,9 @@ func TestSound(t *testing.T) {
 			t.Parallel()
 			if s.why == "" {
 				t.Error("nothing says why it is sound")
+			}
+			if s.base == "mcp.yaml" && stack.EnvoyVersion(t)[1] < 38 {
+				t.Skip("Envoy reads MCP from 1.38 on")
 			}
 			if s.shape != "" {
 				s.printed = func(rls *edge.RLSServer) string {

@@ -24,6 +24,7 @@ const (
 	OneHopConfig        = "../../envoy/one-hop.yaml"
 	TLSConfig           = "../../envoy/tls.yaml"
 	InFlightConfig      = "../../envoy/in-flight.yaml"
+	MCPConfig           = "../../envoy/mcp.yaml"
 )
 
 // EnvoyVersion returns the first two numbers of Envoy's version.

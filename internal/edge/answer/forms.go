@@ -3,17 +3,14 @@ package answer
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
-	"github.com/slidegate/slidegate/internal/edge/wire"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -26,7 +23,7 @@ type About struct {
 	MCP string
 	// Code is the code that Envoy gives denials of gRPC calls. FormGRPC must repeat it: grpc-go takes a
 	// difference for an error. Zero: RESOURCE_EXHAUSTED.
-	Code codes.Code
+	Code uint64
 	// Now is the clock of waits that are so long that the body names their end.
 	Now func() time.Time
 }
@@ -85,8 +82,8 @@ func contentType(value string) Header { return Header{"content-type", value} }
 
 var contentTypeJSON = contentType("application/json")
 
-// HasOwnBody reports whether the rule of a denial chooses the body.
-func HasOwnBody(v *decide.Verdict) bool {
+// RuleHasBody reports whether the rule of a denial chooses the body.
+func RuleHasBody(v *decide.Verdict) bool {
 	if v.Decisive < 0 {
 		return false
 	}
@@ -100,42 +97,32 @@ func hasText(s *decide.LimitStatus) bool {
 	return s.Rule.Answer.Denial.Body != "" && !s.DeniedUndecided()
 }
 
-// The field numbers of google.rpc.Status, google.protobuf.Any, RetryInfo and Duration.
-const (
-	statusCode    protowire.Number = 1
-	statusMessage protowire.Number = 2
-	statusDetails protowire.Number = 3
-	anyType       protowire.Number = 1
-	anyValue      protowire.Number = 2
-	infoDelay     protowire.Number = 1
-	delaySeconds  protowire.Number = 1
-	delayNanos    protowire.Number = 2
-)
+// resourceExhausted is the code of gRPC.
+const resourceExhausted = 8
 
 // appendStatus appends the fields that libraries of gRPC read. Those with a retry policy wait for
-// grpc-retry-pushback-ms, and give up if it is negative. Programs find RetryInfo in the details.
-func appendStatus(fields []Header, message string, v *decide.Verdict, code codes.Code) []Header {
-	b := wire.AppendNumber(nil, statusCode, uint64(cmp.Or(code, codes.ResourceExhausted)))
-	b = wire.AppendText(b, statusMessage, message)
+// grpc-retry-pushback-ms, and give up if it is negative. Programs find a google.rpc.RetryInfo in the
+// google.rpc.Status of grpc-status-details-bin. It is written by hand, because the library limiter does
+// without protobuf.
+func appendStatus(fields []Header, message string, v *decide.Verdict, code uint64) []Header {
+	number := func(b []byte, field byte, n uint64) []byte { return binary.AppendUvarint(append(b, field<<3), n) }
+	text := func(b []byte, field byte, text string) []byte {
+		return append(binary.AppendUvarint(append(b, field<<3|2), uint64(len(text))), text...)
+	}
+	status := text(number(nil, 1, cmp.Or(code, resourceExhausted)), 2, message)
 	pushback := int64(-1)
 	if Retryable(v) {
 		exact := milliseconds(v.Limits[v.Decisive].RetryAfter())
 		if waits(v) {
 			pushback = exact
 		}
-		b = wire.AppendMessage(b, statusDetails, func(b []byte) []byte {
-			b = wire.AppendText(b, anyType, "type.googleapis.com/google.rpc.RetryInfo")
-			return wire.AppendMessage(b, anyValue, func(b []byte) []byte {
-				return wire.AppendMessage(b, infoDelay, func(b []byte) []byte {
-					b = wire.AppendNumber(b, delaySeconds, uint64(exact/1000))
-					return wire.AppendNumber(b, delayNanos, uint64(exact%1000*int64(time.Millisecond)))
-				})
-			})
-		})
+		delay := number(number(nil, 1, uint64(exact/1000)), 2, uint64(exact%1000*int64(time.Millisecond)))
+		info := text(nil, 1, string(delay))
+		status = text(status, 3, string(text(text(nil, 1, "type.googleapis.com/google.rpc.RetryInfo"), 2, string(info))))
 	}
 	return append(fields,
 		Header{"grpc-retry-pushback-ms", strconv.FormatInt(pushback, 10)},
-		Header{"grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(b)})
+		Header{"grpc-status-details-bin", base64.RawStdEncoding.EncodeToString(status)})
 }
 
 // rpcLimited is the code of a denial in JSON-RPC. SDKs of MCP give other meanings to -32000 and -32001.

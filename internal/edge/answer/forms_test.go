@@ -131,7 +131,7 @@ func TestFormOfARule(t *testing.T) {
 		if _, body := AppendDenial(nil, nil, verdictOf(s), About{Form: rules.FormOpenAI}); !strings.HasPrefix(string(body), tt.want) {
 			t.Errorf("%s: %s, want %s…", name, body, tt.want)
 		}
-		if own, want := HasOwnBody(verdictOf(s)), tt.denial.Form != 0 || tt.denial.Body != "" && !tt.undecided; own != want {
+		if own, want := RuleHasBody(verdictOf(s)), tt.denial.Form != 0 || tt.denial.Body != "" && !tt.undecided; own != want {
 			t.Errorf("%s: a body of its own: %v, want %v", name, own, want)
 		}
 	}

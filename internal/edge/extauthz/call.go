@@ -331,7 +331,7 @@ func (s *Service) limit(c *call, err error) {
 	if v.Allowed {
 		return
 	}
-	about := answer.About{Form: answer.FormOf(c.request.Descriptors), MCP: c.in.mcp, Code: codes.Unavailable, Now: time.Now}
+	about := answer.About{Form: answer.FormOf(c.request.Descriptors), MCP: c.in.mcp, Code: uint64(codes.Unavailable), Now: time.Now}
 	c.reply.fields, c.reply.body = answer.AppendDenial(c.reply.fields, c.reply.body, v, about)
 	c.result = Limited
 }

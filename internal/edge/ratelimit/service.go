@@ -208,7 +208,7 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 	case !s.opts.Reference:
 		about := answer.About{Form: answer.FormOf(c.request.Descriptors), MCP: c.mcp, Now: time.Now}
 		c.headers, c.body = answer.AppendDenial(c.headers, c.body, v, about)
-	case answer.HasOwnBody(v):
+	case answer.RuleHasBody(v):
 		c.headers, c.body = answer.AppendDenial(c.headers, c.body, v, answer.About{MCP: c.mcp, Now: time.Now})
 	}
 	if s.opts.Reference {

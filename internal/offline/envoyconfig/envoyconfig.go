@@ -31,6 +31,7 @@ var Shapes = []Shape{
 	{"one-hop", "one-hop.yaml", "API keys and limits in one question"},
 	{"authorization", "authorization.yaml", "API keys first, then limits"},
 	{"in-flight", "in-flight.yaml", "limits of requests in flight"},
+	{"mcp", "mcp.yaml", "tools, sessions and keys before an MCP server"},
 	{"tls", "tls.yaml", "one question about each request, over TLS"},
 }
 
