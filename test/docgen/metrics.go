@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/test/metricstest"
 )
 
 // metricGroups are the sections of the page. A metric is in the first one with a prefix of its name.
@@ -24,8 +24,8 @@ var metricGroups = []struct {
 // metricsText returns the page of the metrics, from the Help of each.
 func metricsText() (string, error) {
 	var b strings.Builder
-	groups := make(map[string][]metrics.Description)
-	for _, d := range metrics.Descriptions() {
+	groups := make(map[string][]metricstest.Description)
+	for _, d := range metricstest.Descriptions() {
 		title := groupOf(d.Name)
 		groups[title] = append(groups[title], d)
 	}

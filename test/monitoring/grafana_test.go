@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/operate/docs"
-	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/test/configtest"
+	"github.com/slidegate/slidegate/test/metricstest"
 )
 
 const (
@@ -338,7 +338,7 @@ func TestEveryMetricHasAPanel(t *testing.T) {
 		}
 	}
 	known := make(map[string]bool)
-	for _, d := range metrics.Descriptions() {
+	for _, d := range metricstest.Descriptions() {
 		name := d.Name
 		known[name] = true
 		switch reason := withoutPanel[name]; {
@@ -363,7 +363,7 @@ func TestEveryMetricHasAPanel(t *testing.T) {
 // exist.
 func TestPanels(t *testing.T) {
 	exists := make(map[string]bool)
-	for _, d := range metrics.Descriptions() {
+	for _, d := range metricstest.Descriptions() {
 		exists[d.Name] = true
 	}
 	uids := make(map[string]bool)

@@ -1,14 +1,12 @@
 // Package metrics registers and updates every Prometheus metric of the service (slidegate_…): its
 // name, help, labels and buckets, for calls, rules, stores, tiers, streams, traces, xDS and
-// comparisons. [Descriptions] has all of them, for the reference, and [Metrics.Totals] reads counts
-// for the console.
+// comparisons. [Metrics.Totals] reads counts for the console.
 //
 // Names begin with slidegate_, units are base units, and names of counters end in _total.
 // Labels are names from the configuration, never a value from a request: no subject, no API
 // key, no address, no unknown domain. The one exception are the values that a rule asks for
 // (detailed_metric, value_to_metric). They have a metric of their own with a bounded number
-// of series, and are never API keys. [Descriptions] has all metrics, for the
-// reference.
+// of series, and are never API keys.
 //
 // # Series of rules
 //

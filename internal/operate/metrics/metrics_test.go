@@ -16,7 +16,6 @@ import (
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/core/tier/cache"
-	"github.com/slidegate/slidegate/internal/migrate/compare"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
@@ -24,42 +23,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
-
-// all registers every metric and gives each a series.
-func all(t *testing.T) *prometheus.Registry {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	m := New(registry, Options{Version: "v0"})
-	Memory(registry, func() memstore.Stats { return memstore.Stats{} })
-	Store(registry, func() redisstore.Stats {
-		return redisstore.Stats{Failures: map[failure.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
-	})
-	Local(registry, func() uint64 { return 0 })
-	Tiers(registry, func() cache.Stats { return cache.Stats{} }, func() uint64 { return 0 })
-	NewTransport(registry)
-	XDS(registry, func() bool { return true })
-	comparisons := m.Comparisons(registry)
-	comparisons.Compared("", "", compare.OK, compare.OverLimit, compare.Other)
-	Authorization(registry).WithLabelValues("limited").Inc()
-	m.Meter("edge", "per-key").Count(decide.OutcomeDenied)
-	m.Meter("edge", "per-key").Count(decide.OutcomeShadowDenied)
-	m.Meter("edge", "per-key").Detail([]byte("api_key"), decide.OutcomeDenied)
-	m.Meter("edge", "per-key").Near(1)
-	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
-	registry.MustRegister(SpansLost())
-	m.RPC("/s/M", "OK").Observe(0.001)
-	return registry
-}
-
-func TestNamesAndHelp(t *testing.T) {
-	problems, err := testutil.GatherAndLint(all(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
-}
 
 // expect compares the series of some metrics.
 func expect(t *testing.T, registry *prometheus.Registry, want string, names ...string) {

@@ -1,4 +1,6 @@
-package metrics
+// Package metricstest describes every metric of the service, for the reference and for tests of dashboards
+// and alerts.
+package metricstest
 
 import (
 	"cmp"
@@ -9,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 // A Description says what a metric means. The reference is made of them.
@@ -68,16 +72,16 @@ var labelValues = map[string][]string{
 // the Go runtime and of the process are not among them.
 func Descriptions() []Description {
 	var r recorder
-	m := New(&r, Options{})
-	Memory(&r, nil)
-	Store(&r, nil)
-	Local(&r, nil)
-	Tiers(&r, nil, nil)
-	NewTransport(&r)
-	XDS(&r, nil)
+	m := metrics.New(&r, metrics.Options{})
+	metrics.Memory(&r, nil)
+	metrics.Store(&r, nil)
+	metrics.Local(&r, nil)
+	metrics.Tiers(&r, nil, nil)
+	metrics.NewTransport(&r)
+	metrics.XDS(&r, nil)
 	m.Comparisons(&r)
-	Authorization(&r)
-	r.MustRegister(SpansLost())
+	metrics.Authorization(&r)
+	r.MustRegister(metrics.SpansLost())
 	slices.SortFunc(r.all, func(a, b Description) int { return cmp.Compare(a.Name, b.Name) })
 	return r.all
 }

@@ -1,18 +1,64 @@
-package metrics
+package metricstest
 
 import (
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/tier/cache"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
 	"github.com/slidegate/slidegate/internal/edge/unary"
+	"github.com/slidegate/slidegate/internal/migrate/compare"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
+
+// all registers every metric and gives each a series.
+func all(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	m := metrics.New(registry, metrics.Options{Version: "v0"})
+	metrics.Memory(registry, func() memstore.Stats { return memstore.Stats{} })
+	metrics.Store(registry, func() redisstore.Stats {
+		return redisstore.Stats{Failures: map[failure.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
+	})
+	metrics.Local(registry, func() uint64 { return 0 })
+	metrics.Tiers(registry, func() cache.Stats { return cache.Stats{} }, func() uint64 { return 0 })
+	metrics.NewTransport(registry)
+	metrics.XDS(registry, func() bool { return true })
+	comparisons := m.Comparisons(registry)
+	comparisons.Compared("", "", compare.OK, compare.OverLimit, compare.Other)
+	metrics.Authorization(registry).WithLabelValues("limited").Inc()
+	m.Meter("edge", "per-key").Count(decide.OutcomeDenied)
+	m.Meter("edge", "per-key").Count(decide.OutcomeShadowDenied)
+	m.Meter("edge", "per-key").Detail([]byte("api_key"), decide.OutcomeDenied)
+	m.Meter("edge", "per-key").Near(1)
+	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
+	registry.MustRegister(metrics.SpansLost())
+	m.RPC("/s/M", "OK").Observe(0.001)
+	return registry
+}
+
+func TestNamesAndHelp(t *testing.T) {
+	problems, err := testutil.GatherAndLint(all(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
 
 // families returns what a scrape shows.
 func families(t *testing.T) []*dto.MetricFamily {
