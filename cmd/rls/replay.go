@@ -330,10 +330,10 @@ func createOutput(flag, path string, inputs []string) (*outfile.File, error) {
 		return nil, nil
 	}
 	out, err := outfile.Create(path, inputs)
-	switch refused := new(outfile.RefusedError); {
-	case errors.As(err, refused):
+	if err != nil && !errors.As(err, new(*os.PathError)) {
 		return nil, usage("%s: %w", flag, err)
-	case err != nil:
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	return out, nil

@@ -3,6 +3,7 @@
 package outfile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,20 +16,15 @@ type File struct {
 	path string // to which a complete file is renamed; empty: it is no regular file
 }
 
-// A RefusedError says why a command must not write to a path.
-type RefusedError struct{ text string }
-
-func (e RefusedError) Error() string { return e.text }
-
 // Create creates a file, unless the command reads it: inputs are the files and directories that it
-// reads. The error is a [RefusedError], or that of the system.
+// reads.
 func Create(path string, inputs []string) (*File, error) {
 	if path == "-" {
-		return nil, RefusedError{"name a file; standard output has the report"}
+		return nil, errors.New("name a file; standard output has the report")
 	}
 	for _, in := range inputs {
 		if in != "" && IsRegular(path) && (Same(path, in) || isBelow(path, in)) {
-			return nil, RefusedError{fmt.Sprintf("%s is one of the files that are read, and would be overwritten", path)}
+			return nil, fmt.Errorf("%s is one of the files that are read, and would be overwritten", path)
 		}
 	}
 	out := &File{path: path}

@@ -1,6 +1,6 @@
 // Package replay decides requests at times that the caller gives, by the code that decides live
 // requests. A [Timeline] is a service on a virtual clock, and an [Engine] decides all requests of
-// access logs. It has the figures of a [Report]: denials, peaks, most denied callers, what-if. A
+// access logs. It has the figures of a [Report]: denials, most denied callers, what-if. A
 // [Condition] is a bound on one figure, and [Live] decides on a store that has its own clock.
 //
 // The policy and the stores take time as an argument, so a month of requests is decided as fast
@@ -14,7 +14,7 @@
 //  1. A [Describer] makes the questions that Envoy would have asked about the request.
 //  2. A timeline decides each question at the time of the request. After a denial no further filter
 //     asks. What Envoy asks at the end of the request waits in a heap until that time.
-//  3. A tally counts what each limit of each rule did, and for each log its highest use.
+//  3. A tally counts what each limit of each rule did.
 //  4. With other rules to compare with, a second timeline decides the same questions.
 //  5. With a what-if, each limit is varied alone, on separate logs.
 //

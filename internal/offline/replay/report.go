@@ -54,11 +54,7 @@ type RuleReport struct {
 	Location string `json:"place"`          // file:line
 	Tier     string `json:"tier,omitempty"` // empty if the rule has no subject
 	Limit    string `json:"limit"`          // in plain words
-	// Scope is the store in which the limit counts, for all regions. Empty: that of one region.
-	Scope string `json:"scope,omitempty"`
-	// ChargeOnce is true if retries of a request can be free. WhatIf charges each of them.
-	ChargeOnce bool `json:"charge_once,omitempty"`
-	Observed   bool `json:"observed,omitempty"`
+	Observed bool   `json:"observed,omitempty"`
 	// Override is true for limits of subjects, or of requests, in place of those of the rule.
 	Override bool   `json:"own,omitempty"`
 	Requests uint64 `json:"requests"`
@@ -66,13 +62,10 @@ type RuleReport struct {
 	// Near counts admitted requests after which at most a tenth of the limit remained.
 	Near uint64 `json:"near"`
 	// Logs counts the logs, which are the callers as this rule distinguishes them, and DeniedLogs
-	// those that were denied at least once. They and Peaks are estimates if Report.LogsFraction is
-	// below 1.
-	Logs       uint64 `json:"logs"`
-	DeniedLogs uint64 `json:"denied_logs"`
-	// Peaks are fractions of the limit: the highest use of the logs at these percentiles of them.
-	Peaks  []Peak  `json:"peaks,omitempty"`
-	WhatIf *WhatIf `json:"what_if,omitempty"`
+	// those that were denied at least once. They are estimates if Report.LogsFraction is below 1.
+	Logs       uint64  `json:"logs"`
+	DeniedLogs uint64  `json:"denied_logs"`
+	WhatIf     *WhatIf `json:"what_if,omitempty"`
 }
 
 // A RuleTotal is what all limits of the rules of one name did together, in all tiers. It counts each
@@ -87,15 +80,8 @@ type RuleTotal struct {
 	DeniedLogs uint64 `json:"denied_logs"`
 }
 
-// A Peak is a percentile of the highest use of each log.
-type Peak struct {
-	Percentile float64 `json:"percentile"`
-	Used       uint64  `json:"used"`
-	Fraction   float64 `json:"share"`
-}
-
 // A WhatIf says what other limits in place of one would have done with the requests that it applied to,
-// all other rules left out. Limits of requests in flight are not varied, nor overrides. For a token
+// all other rules left out. Limits of requests in flight are not varied, nor overrides, nor rules with charge_once. For a token
 // bucket the limit is its rate; the burst stays. If Report.LogsFraction is below 1, the rows are estimates.
 type WhatIf struct {
 	Requests uint64      `json:"requests"` // that the limit applied to
@@ -119,16 +105,9 @@ type Smallest struct {
 	Fraction float64 `json:"share"` // 0.001 or 0.01
 	Limit    uint64  `json:"limit"` // the smallest of those tried; 0: none of them does
 	// Above is a limit that denies the fraction or more, so the smallest limit of all is above it, and
-	// at most Limit. It is 0 if none is known for certain: the requests have several costs, retries may
-	// be free, or Report.LogsFraction is below 1.
+	// at most Limit. It is 0 if none is known for certain: the requests have several costs, or
+	// Report.LogsFraction is below 1.
 	Above uint64 `json:"above,omitempty"`
-}
-
-// atMost makes the smallest limits bounds from above.
-func (w *WhatIf) atMost() {
-	for i := range w.Smallest {
-		w.Smallest[i].Above = 0
-	}
 }
 
 // A DeniedSubject is a caller that was denied.

@@ -80,10 +80,9 @@ type tally struct {
 
 // A logUse is what is known of a log.
 type logUse struct {
-	caller  uint64 // see [match]
-	highest uint32 // use of the limit
-	part    uint32 // index
-	denied  bool
+	caller uint64 // see [match]
+	part   uint32 // index
+	denied bool
 }
 
 // useBytes are about the bytes of a log in a tally.
@@ -189,19 +188,12 @@ func (t *tally) count(m match, v *decide.Verdict, s *decide.LimitStatus, number 
 	}
 	if t.sample.keeps(m.hash) {
 		use, known := t.logs[m.hash]
-		use.caller, use.part, use.denied = m.caller, p.index, use.denied || denied && !atEnd
-		if hits != window.MaxHits {
-			use.highest = max(use.highest, uint32(hits-min(d.Remaining, hits)))
-		}
-		t.logs[m.hash] = use
+		t.logs[m.hash] = logUse{m.caller, p.index, use.denied || denied && !atEnd}
 		if !known {
 			t.sample.bytes += useBytes
 		}
 	}
 }
-
-// Percentiles of the highest use of logs, in a report.
-var percentiles = [...]float64{50, 90, 99, 99.9, 100}
 
 // addUnused adds the parts of rules that applied to no request.
 func (t *tally) addUnused() {
@@ -234,12 +226,11 @@ func (t *tally) addUnused() {
 // report returns what each part did, in the order of the rules, and what each rule did.
 func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, totals []RuleTotal) {
 	t.addUnused()
-	uses := make([][]uint32, len(t.parts))
-	denied := make([]uint64, len(t.parts))
+	logs, denied := make([]uint64, len(t.parts)), make([]uint64, len(t.parts))
 	callers, deniedCallers := make(map[*total][]uint64), make(map[*total][]uint64)
 	for _, use := range t.logs {
 		of := t.parts[use.part].total
-		uses[use.part] = append(uses[use.part], use.highest)
+		logs[use.part]++
 		callers[of] = append(callers[of], use.caller)
 		if use.denied {
 			denied[use.part]++
@@ -264,22 +255,10 @@ func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, 
 		r := RuleReport{
 			Rule: p.rule.Name, Location: locations[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Override: p.override,
 			Requests: p.requests, Denied: p.denied, Near: p.near,
-			Logs: uint64(len(uses[p.index])) * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
-		}
-		if !p.nothing {
-			if p.rule.Storage.Scope != rules.RegionScope {
-				r.Scope = p.rule.Storage.Scope
-			}
-			r.ChargeOnce = p.rule.Charge.Once.Retries > 0
-		}
-		if p.limit.Limit != (window.Limit{}) && p.limit.Hits > 0 && p.limit.Hits != window.MaxHits {
-			r.Peaks = peaks(uses[p.index], p.limit.Hits)
+			Logs: logs[p.index] * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
 		}
 		if p.sim != nil {
 			r.WhatIf = p.sim.report(&p.limit, r.Logs)
-			if r.ChargeOnce && r.WhatIf != nil {
-				r.WhatIf.atMost() // it charges retries that may be free
-			}
 		}
 		reports = append(reports, r)
 	}
@@ -302,20 +281,6 @@ func (p *part) words() string {
 	default:
 		return rules.FormatLimit(p.limit.Limit)
 	}
-}
-
-// peaks returns the percentiles of the highest uses of logs, which it sorts.
-func peaks(uses []uint32, limit uint64) (peaks []Peak) {
-	if len(uses) == 0 {
-		return nil
-	}
-	slices.Sort(uses)
-	for _, p := range percentiles {
-		at := int(math.Ceil(p/100*float64(len(uses)))) - 1
-		used := uint64(uses[min(max(at, 0), len(uses)-1)])
-		peaks = append(peaks, Peak{Percentile: p, Used: used, Fraction: float64(used) / float64(limit)})
-	}
-	return peaks
 }
 
 // whose returns whom a limit counts, as a report names it, without an API key or a whole address.

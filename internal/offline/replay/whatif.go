@@ -17,7 +17,7 @@ func (d *decider) whatIf(m match, c *window.Check, at time.Duration, atEnd bool)
 		if p.fixed {
 			return
 		}
-		if p.override || !varied(&p.limit) || d.varies == nil || !d.varies(p.rule.Name) {
+		if p.override || p.rule.Charge.Once.Retries > 0 || !varied(&p.limit) || d.varies == nil || !d.varies(p.rule.Name) {
 			p.fixed = true
 			return
 		}

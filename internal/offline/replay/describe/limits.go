@@ -33,23 +33,13 @@ type limit struct {
 
 // action is a compiled action.
 type action struct {
-	kind    envoyfile.Kind
-	key     string
-	value   string
+	envoyfile.Action
 	secret  bool
-	skip    bool
-	expect  bool
-	mask    struct{ v4, v6 int } // bits of an address
-	name    string
 	parts   []part
 	matches []matcher
-	address struct { // what AddressMatch looks at
-		client   part
-		networks []netip.Prefix
-		invert   bool
-	}
-	absent bool // the value is absent for all requests
-	unable *unreported
+	client  part // at whose address AddressMatch looks
+	absent  bool // the value is absent for all requests
+	unable  *unreported
 }
 
 type part struct {
@@ -98,12 +88,7 @@ func pathOf(in *envoyfile.RateLimit, route *envoyfile.Route) accesslog.Attribute
 }
 
 func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed []string, path accesslog.Attribute) action {
-	a := action{
-		kind: in.Kind, key: in.Key, value: in.Value, secret: d.secrets.Is(in.Key), skip: in.SkipIfAbsent,
-		expect: in.Expect, name: in.Name,
-	}
-	a.mask.v4, a.mask.v6 = in.V4, in.V6
-	a.address.networks, a.address.invert = in.Networks, in.Invert
+	a := action{Action: *in, secret: d.secrets.Is(in.Key)}
 	for _, p := range in.Parts {
 		if p.Attribute == accesslog.Path {
 			p.Attribute = path
@@ -119,31 +104,31 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 		none := d.missing(path, in.Location, "The query parameter "+in.Name+" counted as absent: descriptors "+without(in)+".")
 		a.parts = []part{{lookup: lookup{at: d.want(path), none: none}}}
 	case envoyfile.AddressMatch:
-		a.address.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
+		a.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
 	case envoyfile.RouteMetadata:
-		a.kind = envoyfile.Text
+		a.Kind = envoyfile.Text
 		if s, ok := metadataText(route.Metadata, in.Path); ok {
-			a.value = s
+			a.Value = s
 		} else {
 			a.absent = in.Value == ""
 		}
 	case envoyfile.SourceCluster:
-		a.kind, a.value = envoyfile.Text, d.cluster
+		a.Kind, a.Value = envoyfile.Text, d.cluster
 		if d.cluster == "" {
-			a.kind = envoyfile.Unsupported
+			a.Kind = envoyfile.Unsupported
 			a.unable = d.missing("", in.Location, "The files do not have node.cluster, which is the value of source_cluster: the descriptors with it were left out. Add the bootstrap.")
 		}
 	case envoyfile.DestinationCluster:
-		a.kind, a.value = envoyfile.Text, route.Cluster
+		a.Kind, a.Value = envoyfile.Text, route.Cluster
 		if route.Cluster == "" {
-			a.kind = envoyfile.Format
+			a.Kind = envoyfile.Format
 			a.parts = []part{{lookup: d.look(accesslog.Cluster, in.Location, "Descriptors with "+in.Key+" were left out.")}}
 		}
 	case envoyfile.Unsupported:
 		a.unable = d.missing("", in.Location, in.Value+": descriptors with it were left out.")
 	}
-	if a.kind == envoyfile.Text && a.secret {
-		a.value = d.secrets.Fingerprint(a.value)
+	if a.Kind == envoyfile.Text && a.secret {
+		a.Value = d.secrets.Fingerprint(a.Value)
 	}
 	return a
 }
@@ -265,21 +250,21 @@ func limitOf(v accesslog.Value) *window.Limit {
 func (d *Describer) act(a *action, r *accesslog.Record, subject *string) bool {
 	var value string
 	var ok bool
-	switch a.kind {
+	switch a.Kind {
 	case envoyfile.Text:
-		value, ok = a.value, !a.absent
+		value, ok = a.Value, !a.absent
 	case envoyfile.Format:
 		value, ok = d.format(a, r, subject)
 	case envoyfile.Metadata:
 		if value, ok = d.format(a, r, subject); !ok || value == "" {
-			value, ok = a.value, a.value != ""
+			value, ok = a.Value, a.Value != ""
 		}
 	case envoyfile.QueryParameter:
 		value, ok = d.query(a, r)
 	case envoyfile.MaskedAddress:
 		value, ok = d.masked(a, r)
 	case envoyfile.HeaderMatch, envoyfile.QueryMatch:
-		value, ok = a.value, a.all(d, r) == a.expect
+		value, ok = a.Value, a.all(d, r) == a.Expect
 	case envoyfile.AddressMatch:
 		value, ok = d.addressMatch(a, r)
 	default:
@@ -287,16 +272,16 @@ func (d *Describer) act(a *action, r *accesslog.Record, subject *string) bool {
 		return false
 	}
 	if ok {
-		d.memory.entries = append(d.memory.entries, descriptors.Entry{Key: a.key, Value: value})
+		d.memory.entries = append(d.memory.entries, descriptors.Entry{Key: a.Key, Value: value})
 	}
-	return ok || a.skip
+	return ok || a.SkipIfAbsent
 }
 
 // all reports whether all matchers hold.
 func (a *action) all(d *Describer, r *accesslog.Record) bool {
 	for i := range a.matches {
 		m := &a.matches[i]
-		if a.kind == envoyfile.HeaderMatch && !m.matchesRecord(d, r) || a.kind == envoyfile.QueryMatch && !m.matchesQuery(d, r, true) {
+		if a.Kind == envoyfile.HeaderMatch && !m.matchesRecord(d, r) || a.Kind == envoyfile.QueryMatch && !m.matchesQuery(d, r, true) {
 			return false
 		}
 	}
@@ -316,7 +301,7 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 			return d.standIn(p, r, subject)
 		}
 		v := p.of(d, r)
-		if v.State != accesslog.Present && a.kind != envoyfile.AddressMatch {
+		if v.State != accesslog.Present && a.Kind != envoyfile.AddressMatch {
 			return "", false
 		}
 		d.memory.text = append(d.memory.text, p.cut(v.Text)...)
@@ -384,7 +369,7 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 
 func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
 	v := a.parts[0].of(d, r)
-	value, ok := d.parameter(v.Text, a.name, true)
+	value, ok := d.parameter(v.Text, a.Name, true)
 	switch {
 	case !ok:
 		return "", false
@@ -409,9 +394,9 @@ func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	bits := a.mask.v6
+	bits := a.V6
 	if client.Is4() {
-		bits = a.mask.v4
+		bits = a.V4
 	}
 	network, err := client.WithZone("").Prefix(bits)
 	if err != nil {
@@ -423,16 +408,16 @@ func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {
 }
 
 func (d *Describer) addressMatch(a *action, r *accesslog.Record) (string, bool) {
-	client, ok := d.client(&a.address.client, r)
+	client, ok := d.client(&a.client, r)
 	if !ok {
 		return "", false
 	}
-	in := slices.ContainsFunc(a.address.networks, func(n netip.Prefix) bool { return n.Contains(client) })
-	if in == a.address.invert {
+	in := slices.ContainsFunc(a.Networks, func(n netip.Prefix) bool { return n.Contains(client) })
+	if in == a.Invert {
 		return "", false
 	}
 	if value, ok := d.format(a, r, new(string)); ok && value != "" {
 		return value, true
 	}
-	return a.value, a.value != ""
+	return a.Value, a.Value != ""
 }

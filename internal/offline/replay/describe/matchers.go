@@ -17,8 +17,6 @@ type matcher struct {
 	value lookup
 	regex *regexp.Regexp
 	lower []byte // Text in lower case, if the case does not matter
-	// routed is set if a route may have changed the header that the route was chosen by.
-	routed *unreported
 }
 
 // matchers compiles matchers of headers, or of the query parameters of a path. The headers that
@@ -46,9 +44,6 @@ func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path access
 // matchesRecord reports whether a record has the header.
 func (m *matcher) matchesRecord(d *Describer, r *accesslog.Record) bool {
 	v := m.value.of(d, r)
-	if v.State != accesslog.Unreported && m.routed != nil {
-		d.count(m.routed)
-	}
 	return m.matches(v.Text, v.State == accesslog.Present)
 }
 

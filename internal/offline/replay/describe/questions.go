@@ -93,45 +93,34 @@ func applicable(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Ro
 	return limits, domain
 }
 
-// The local replies of Envoy before any filter, and of filters, by the beginning of their details.
-var (
-	early = [][]byte{
-		[]byte("path_normalization_failed"), []byte("missing_host_header"), []byte("missing_path_rejected"), []byte("absolute_path_rejected"),
-		[]byte("low_version"), []byte("http1."), []byte("http2."), []byte("http3."), []byte("request_headers_failed_strict_check"),
-		[]byte("unexpected_underscore"), []byte("invalid_envoy_request_headers"), []byte("filter_chain_not_found"), []byte("overload"),
-		[]byte("route_not_found"), []byte("cluster_not_found"), []byte("direct_response"), []byte("request_header_timeout"), []byte("uhv."),
-	}
-	byFilter = []struct {
-		details []byte
-		filter  string
-	}{
-		{[]byte("ext_authz"), "ext_authz"},
-		{[]byte("rbac_access_denied"), "rbac"},
-		{[]byte("jwt_authn"), "jwt_authn"},
-		{[]byte("local_rate_limited"), "local_ratelimit"},
-		{[]byte("cors"), "cors"},
-		{[]byte("csrf"), "csrf"},
-		{[]byte("fault_filter"), "fault"},
-		{[]byte("health_check"), "health_check"},
-		{[]byte("lua_response"), "lua"},
-		{[]byte("oauth"), "oauth2"},
-		{[]byte("basic_auth"), "basic_auth"},
-		{[]byte("api_key_auth"), "api_key_auth"},
-		{[]byte("admission_control"), "admission_control"},
-		{[]byte("grpc_transcode"), "grpc_json_transcoder"},
-		{[]byte("request_payload_too_large"), "buffer"},
-		{[]byte("invalid_credential_for_basic"), "basic_auth"},
-		{[]byte("no_credential_found_for_basic"), "basic_auth"},
-	}
-	// flags are response flags of requests that no filter saw, or that one filter answered.
-	earlyFlags = [][]byte{[]byte("NR"), []byte("NC"), []byte("IH"), []byte("OM"), []byte("NFCF"), []byte("RFCF")}
-	flagOf     = []struct {
-		flag   []byte
-		filter string
-	}{{[]byte("UAEX"), "ext_authz"}, {[]byte("FI"), "fault"}}
-)
+// An answer is a local reply of Envoy: by the beginnings of its details, and by its response flags.
+type answer struct {
+	filter         string // that gives it; empty: Envoy itself, before any filter
+	details, flags []string
+}
 
-var viaUpstream = []byte("via_upstream")
+var answers = []answer{
+	{"", []string{
+		"path_normalization_failed", "missing_host_header", "missing_path_rejected", "absolute_path_rejected", "low_version", "http1.", "http2.", "http3.",
+		"request_headers_failed_strict_check", "unexpected_underscore", "invalid_envoy_request_headers", "filter_chain_not_found", "overload",
+		"route_not_found", "cluster_not_found", "direct_response", "request_header_timeout", "uhv.",
+	}, []string{"NR", "NC", "IH", "OM", "NFCF", "RFCF"}},
+	{"ext_authz", []string{"ext_authz"}, []string{"UAEX"}},
+	{"rbac", []string{"rbac_access_denied"}, nil},
+	{"jwt_authn", []string{"jwt_authn"}, nil},
+	{"local_ratelimit", []string{"local_rate_limited"}, nil},
+	{"cors", []string{"cors"}, nil},
+	{"csrf", []string{"csrf"}, nil},
+	{"fault", []string{"fault_filter"}, []string{"FI"}},
+	{"health_check", []string{"health_check"}, nil},
+	{"lua", []string{"lua_response"}, nil},
+	{"oauth2", []string{"oauth"}, nil},
+	{"basic_auth", []string{"basic_auth", "invalid_credential_for_basic", "no_credential_found_for_basic"}, nil},
+	{"api_key_auth", []string{"api_key_auth"}, nil},
+	{"admission_control", []string{"admission_control"}, nil},
+	{"grpc_json_transcoder", []string{"grpc_transcode"}, nil},
+	{"buffer", []string{"request_payload_too_large"}, nil},
+}
 
 // unasked reports whether Envoy did not get as far as this call.
 func (q *question) unasked(d *Describer, r *accesslog.Record) bool {
@@ -142,10 +131,16 @@ func (q *question) unasked(d *Describer, r *accesslog.Record) bool {
 		}
 	}
 	if v := &r.Values[d.at.details]; v.State == accesslog.Present {
-		return !bytes.Equal(v.Text, viaUpstream) && q.answeredByDetails(v.Text)
+		return string(v.Text) != "via_upstream" && q.answered(func(a *answer) bool {
+			return slices.ContainsFunc(a.details, func(begin string) bool { return bytes.HasPrefix(v.Text, []byte(begin)) })
+		})
 	}
-	if v := &r.Values[d.at.flags]; v.State == accesslog.Present && len(v.Text) > 1 {
-		return q.answeredByFlags(v.Text)
+	if v := &r.Values[d.at.flags]; v.State == accesslog.Present {
+		for flag := range bytes.SplitSeq(v.Text, []byte(",")) {
+			if q.answered(func(a *answer) bool { return slices.Contains(a.flags, string(flag)) }) {
+				return true
+			}
+		}
 	}
 	return false
 }
@@ -157,33 +152,11 @@ func (d *Describer) refused(r *accesslog.Record) bool {
 	return v.State == accesslog.Present && string(v.Text) != "limited"
 }
 
-func (q *question) answeredByDetails(details []byte) bool {
-	for _, e := range early {
-		if bytes.HasPrefix(details, e) {
-			return true
-		}
-	}
-	for _, f := range byFilter {
-		if bytes.HasPrefix(details, f.details) {
-			return slices.Contains(q.before, f.filter)
-		}
-	}
-	return false
-}
-
-func (q *question) answeredByFlags(flags []byte) bool {
-	for len(flags) > 0 {
-		var one []byte
-		one, flags, _ = bytes.Cut(flags, []byte(","))
-		for _, e := range earlyFlags {
-			if bytes.Equal(one, e) {
-				return true
-			}
-		}
-		for _, f := range flagOf {
-			if bytes.Equal(one, f.flag) && slices.Contains(q.before, f.filter) {
-				return true
-			}
+// answered reports whether the first answer of the table that fits was given before this call.
+func (q *question) answered(fits func(*answer) bool) bool {
+	for i := range answers {
+		if a := &answers[i]; fits(a) {
+			return a.filter == "" || slices.Contains(q.before, a.filter)
 		}
 	}
 	return false

@@ -95,37 +95,18 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 	return m
 }
 
-// later prepares for what Envoy changes after it has chosen the route, by what the log has later.
+// later prepares for a host that Envoy rewrites after it has chosen the route: the log has the later one.
 func (d *Describer) later(m *manager, in *envoyfile.Manager) {
-	changed := slices.Clone(in.Routes.Changed)
-	var rewrites *envoyfile.Route
-	for _, v := range in.Routes.Hosts {
-		changed = append(changed, v.Changed...)
-		for _, r := range v.Routes {
-			changed = append(changed, r.Changed...)
-			if r.RewritesHost && rewrites == nil {
-				rewrites = r
-			}
-		}
-	}
-	const advice = " Give each route its own name."
-	name := func(at envoyfile.Location, effect string) *unreported {
-		return d.look(accesslog.RouteName, at, effect+advice).none
-	}
-	for _, h := range m.hosts.list {
-		for i := range h.routes {
-			for j := range h.routes[i].headers {
-				if one := &h.routes[i].headers[j]; slices.Contains(changed, one.Name) {
-					one.routed = name(one.Location, "Envoy may change the header "+one.Name+" after it chose the route, so the route was chosen by a later value.")
-				}
-			}
-		}
-	}
-	if rewrites == nil || m.hosts.only != nil || in.Routes.HostHeader != "" && !slices.Contains(changed, in.Routes.HostHeader) {
+	if m.hosts.only != nil || in.Routes.HostHeader != "" {
 		return
 	}
-	m.laterHost = name(rewrites.Location, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one.")
-	m.byName, d.at.routeName = make(map[string]*route), d.want(accesslog.RouteName)
+	for _, v := range in.Routes.Hosts {
+		if i := slices.IndexFunc(v.Routes, func(r *envoyfile.Route) bool { return r.RewritesHost }); i >= 0 && m.laterHost == nil {
+			m.laterHost = d.look(accesslog.RouteName, v.Routes[i].Location, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one. Give each route its own name.").none
+			d.at.routeName = d.want(accesslog.RouteName)
+		}
+	}
+	m.byName = make(map[string]*route)
 	for _, h := range m.hosts.list {
 		for name, one := range h.byName {
 			if _, twice := m.byName[name]; twice {

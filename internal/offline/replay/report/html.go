@@ -26,7 +26,7 @@ var markup string
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
 	"count": words.Count, "counted": words.Counted, "percentage": percentage, "ratio": ratio, "percent": words.Percent, "when": when, "text": shown, "tied": tied,
-	"bar": bar, "named": ruleName, "callers": callersOf, "percentile": percentile, "smallest": smallest, "caveat": caveat,
+	"bar": bar, "named": ruleName, "callers": callersOf, "smallest": smallest,
 }).Parse(markup))
 
 // A view is what the page shows.
@@ -52,7 +52,7 @@ func WriteHTML(w io.Writer, r *replay.Report) error {
 		Times:  timesCharts(&r.Times),
 	}
 	for i := range r.Rules {
-		if one := &r.Rules[i]; one.Requests > 0 && (one.WhatIf != nil || len(one.Peaks) > 0) {
+		if one := &r.Rules[i]; one.Requests > 0 && one.WhatIf != nil {
 			v.Rules = append(v.Rules, one)
 		}
 	}

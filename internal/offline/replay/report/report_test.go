@@ -3,7 +3,6 @@ package report
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"html"
 	"reflect"
 	"regexp"
@@ -117,27 +116,5 @@ func TestSchema(t *testing.T) {
 			t.Errorf("%s: a terminal obeys something in the JSON", state)
 		}
 		configtest.Valid(t, file, configtest.Write(t, "report.json", b.String()), true)
-	}
-}
-
-// TestRegions says for which rules the logs of all regions are needed, and which tables charge retries.
-func TestRegions(t *testing.T) {
-	r := reporttest.New("usual")
-	one := &r.Rules[0]
-	if strings.Contains(strings.Join(notes(r), " "), "region") || caveat(one) != "" {
-		t.Errorf("got the notes %q and %q, want nothing of regions and retries", notes(r), caveat(one))
-	}
-	one.Scope, one.ChargeOnce = "global", true
-	want := "The limits of these rules count for all regions (scope): " + one.Rule + ". For them, give the logs of all regions; for other rules, those of one region."
-	if got := notes(r); got[len(got)-1] != want {
-		t.Errorf("got %q, want at the end %q", got, want)
-	}
-	const retries = "The table charges retries that charge_once makes free, so its denials may be more than those above. A smaller limit than those named may do."
-	var text, page strings.Builder
-	if err := errors.Join(WriteText(&text, r, terminal.Unbounded, terminal.Colours(false)), WriteHTML(&page, r)); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(text.String(), retries) || !strings.Contains(page.String(), retries) {
-		t.Errorf("the text or the page does not say: %s", retries)
 	}
 }

@@ -30,7 +30,6 @@ func WriteText(w io.Writer, r *replay.Report, width int, colours terminal.Colour
 	}
 	t.rules(r)
 	t.subjects("WHO WAS DENIED MOST", r.Subjects)
-	t.peaks(r)
 	t.whatIfs(r)
 	t.against(r)
 	t.limitations(r)
@@ -45,33 +44,17 @@ type text struct {
 	width int
 }
 
-// line writes a line, wrapped at words, with its later lines indented.
+// line writes a line, wrapped at words and indented.
 func (t *text) line(indent, s string, paint func(string) string) {
 	if paint == nil {
 		paint = func(s string) string { return s }
 	}
-	used, begun := 0, false
-	for _, word := range strings.Fields(safetext.Text(s)) {
-		n := terminal.Columns(word)
+	for line := range strings.SplitSeq(terminal.Wrap(safetext.Text(s), max(t.width-len(indent), 0)), "\n") {
 		if t.width != terminal.Unbounded {
-			word = terminal.Fit(word, t.width-len(indent))
-			n = terminal.Columns(word)
-			if begun && used+1+n > t.width {
-				t.WriteByte('\n')
-				begun = false
-			}
+			line = terminal.Fit(line, t.width-len(indent))
 		}
-		if !begun {
-			t.WriteString(indent)
-			used, begun = len(indent), true
-		} else {
-			t.WriteByte(' ')
-			used++
-		}
-		t.WriteString(paint(word))
-		used += n
+		fmt.Fprintln(t, indent+paint(line))
 	}
-	t.WriteByte('\n')
 }
 
 // title begins a section.
@@ -188,39 +171,6 @@ func (t *text) subjects(title string, all []replay.DeniedSubject) {
 	t.line("", "Times are in UTC. SECONDS counts the seconds with a denial."+more, nil)
 }
 
-func (t *text) peaks(r *replay.Report) {
-	first := slices.IndexFunc(r.Rules, func(one replay.RuleReport) bool { return len(one.Peaks) > 0 })
-	if first < 0 {
-		return
-	}
-	t.title("PEAK USE OF THE LIMIT")
-	all := []terminal.Column{{Title: "RULE", Least: 8}, {Title: "TIER", Least: 4, Sparse: true}, {Title: "LIMIT", Least: 10}}
-	for i, p := range r.Rules[first].Peaks { // those of all rules have the same percentiles
-		all = append(all, terminal.Column{Title: strings.ToUpper(percentile(p.Percentile)), Right: true, Drop: len(r.Rules[first].Peaks) - i})
-	}
-	out := t.table(all...)
-	for i := range r.Rules {
-		one := &r.Rules[i]
-		if len(one.Peaks) == 0 {
-			continue
-		}
-		row := []terminal.Cell{terminal.Text(one.Rule), terminal.Text(one.Tier), terminal.Text(one.Limit)}
-		for _, p := range one.Peaks {
-			cell := terminal.Cell{Text: words.Percent(p.Fraction)}
-			if p.Fraction >= 1 {
-				cell.Paint = t.Red
-			} else if p.Fraction >= 0.9 {
-				cell.Paint = t.Yellow
-			}
-			row = append(row, cell)
-		}
-		out.Add(row...)
-	}
-	out.Write(t)
-	t.WriteByte('\n')
-	t.line("", "So many of the callers never used more of their limit than this.", nil)
-}
-
 func (t *text) whatIfs(r *replay.Report) {
 	var all []*replay.RuleReport
 	for i := range r.Rules {
@@ -263,9 +213,6 @@ func (t *text) whatIf(one *replay.RuleReport) {
 	out.Write(t)
 	for _, s := range one.WhatIf.Smallest {
 		t.line(terminal.Gap, smallest(s), nil)
-	}
-	if note := caveat(one); note != "" {
-		t.line(terminal.Gap, note, nil)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/offline/replay"
@@ -33,17 +31,6 @@ func period(r *replay.Report) string {
 		last = to.Format(time.TimeOnly)
 	}
 	return fmt.Sprintf("%s to %s UTC, %s", from.Format("2006-01-02 15:04:05"), last, words.Duration(to.Sub(from).Truncate(time.Second)))
-}
-
-// percentile names a percentile of callers.
-func percentile(p float64) string {
-	switch p {
-	case 50:
-		return "half"
-	case 100:
-		return "all"
-	}
-	return strconv.FormatFloat(p, 'f', -1, 64) + " %"
 }
 
 // ofRule returns the name of a rule with its tier.
@@ -86,31 +73,6 @@ func smallest(s replay.Smallest) string {
 		of, limit = "the smallest of the limits tried", "none"
 	}
 	return fmt.Sprintf("%s that denies less than %s: %s", of, words.Percent(s.Fraction), limit)
-}
-
-// caveat says why the figures of a table are not those of the report, if they are not.
-func caveat(one *replay.RuleReport) string {
-	if one.ChargeOnce {
-		return "The table charges retries that charge_once makes free, so its denials may be more than those above. A smaller limit than those named may do."
-	}
-	return ""
-}
-
-// mostNames bounds the rules that a note names.
-const mostNames = 5
-
-// regions says of which regions the logs should be, if a rule counts for several.
-func regions(r *replay.Report) string {
-	var names []string
-	for i := range r.Rules {
-		if one := &r.Rules[i]; one.Scope != "" && !slices.Contains(names, one.Rule) {
-			names = append(names, one.Rule)
-		}
-	}
-	if more := len(names) - mostNames; more > 0 {
-		names = append(names[:mostNames], fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(names, ", ")
 }
 
 // informative reports whether a limit of a table says what those before it do not: of the limits that
@@ -172,9 +134,7 @@ func notes(r *replay.Report) (all []string) {
 	add(unmet && len(r.Unreported) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
 	add(unmet && len(r.Unreported) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "A log has times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
-	add(r.LogsFraction > 0 && r.LogsFraction < 1, "There were too many callers to remember each. The numbers of callers, their peaks and the tables of other limits are estimates from %s of them.", words.Percent(r.LogsFraction))
-	names := regions(r)
-	add(names != "", "The limits of these rules count for all regions (scope): %s. For them, give the logs of all regions; for other rules, those of one region.", names)
+	add(r.LogsFraction > 0 && r.LogsFraction < 1, "There were too many callers to remember each. The numbers of callers and the tables of other limits are estimates from %s of them.", words.Percent(r.LogsFraction))
 	return all
 }
 

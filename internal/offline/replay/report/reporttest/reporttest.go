@@ -51,12 +51,8 @@ func times() replay.Series {
 	return s
 }
 
-// rule invents the peaks of a limit that denied a part of its requests, and what others would have done.
+// rule invents a limit that denied a part of its requests, and what others would have done.
 func rule(one replay.RuleReport, limit uint64, fraction float64) replay.RuleReport {
-	for i, percentile := range []float64{50, 90, 99, 99.9, 100} {
-		used := limit * []uint64{9, 41, 92, 99, 100}[i] / 100
-		one.Peaks = append(one.Peaks, replay.Peak{Percentile: percentile, Used: used, Fraction: float64(used) / float64(limit)})
-	}
 	one.WhatIf = &replay.WhatIf{Smallest: []replay.Smallest{{Fraction: 0.001, Limit: 140, Above: 139}, {Fraction: 0.01, Limit: 80, Above: 79}}}
 	for _, percent := range []uint64{10, 20, 35, 50, 75, 100, 150, 200, 500, 1000} {
 		denied := min(fraction*math.Pow(100/float64(percent), 2), 1)
