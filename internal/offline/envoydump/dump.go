@@ -6,73 +6,43 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 )
 
-// A reader reads tokens of JSON.
-type reader struct{ *json.Decoder }
-
-func newReader(from io.Reader) reader { return reader{json.NewDecoder(io.LimitReader(from, maxBytes))} }
-
-// each calls one for each element of an array or each key of an object.
-func (r reader) each(one func(key string) error) error {
-	t, err := r.Token()
-	if err != nil {
-		return err
+// decode reads one JSON value, of at most maxBytes. It reads the rest if a part is of another form, which is a
+// json.UnmarshalTypeError.
+func decode(from io.Reader, out any) error {
+	err := json.NewDecoder(io.LimitReader(from, maxBytes)).Decode(out)
+	switch wrong := (*json.UnmarshalTypeError)(nil); {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("ends early, or is above %d MiB", maxBytes>>20)
+	case err != nil && !errors.As(err, &wrong):
+		return fmt.Errorf("is not JSON as Envoy writes it: %w", err)
 	}
-	if d, ok := t.(json.Delim); !ok || d != '{' && d != '[' {
-		return errors.New("this is not the JSON of Envoy")
-	}
-	for r.More() {
-		key := ""
-		if t == json.Delim('{') {
-			name, err := r.Token()
-			if err != nil {
-				return err
-			}
-			key = name.(string) // json.Decoder checks it
-		}
-		if err := one(key); err != nil {
-			return err
-		}
-	}
-	_, err = r.Token()
 	return err
-}
-
-func (r reader) skip() error {
-	var value json.RawMessage
-	return r.Decode(&value)
-}
-
-// decode reads a value into out. fits is false if the value is JSON of another form.
-func (r reader) decode(out any) (fits bool, err error) {
-	err = r.Decode(out)
-	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // dump reads an answer of /config_dump.
 func (s *Seen) dump(from io.Reader) error {
 	s.Rejected, s.Routes, s.Discovered = make(map[string]string), make(map[string]*Routes), make(map[string]Any)
 	s.Clusters, s.Assignments = make(map[string]*Cluster), make(map[string]*Assignment)
-	r, found := newReader(from), false
-	err := r.each(func(key string) error {
-		if key != "configs" {
-			return r.skip()
-		}
-		found = true
-		return r.each(func(string) error { return r.each(func(key string) error { return s.config(r, key) }) })
-	})
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("the dump ends early, or is above %d MiB", maxBytes>>20)
-	case err != nil:
-		return fmt.Errorf("the dump is not JSON as Envoy writes it: %w", err)
-	case !found:
+	var doc struct {
+		Configs []map[string]json.RawMessage `json:"configs"`
+	}
+	if err := decode(from, &doc); err != nil {
+		return fmt.Errorf("the dump %w", err)
+	}
+	if doc.Configs == nil {
 		return errors.New(`the dump has no "configs": give the answer of Envoy's /config_dump?include_eds`)
+	}
+	for _, config := range doc.Configs {
+		for _, key := range slices.Sorted(maps.Keys(config)) {
+			if s.config(key, config[key]) != nil {
+				s.NotRead = append(s.NotRead, key)
+			}
+		}
 	}
 	return nil
 }
@@ -87,7 +57,7 @@ type resource struct {
 }
 
 // config reads one field of one of the configs.
-func (s *Seen) config(r reader, key string) error {
+func (s *Seen) config(key string, data []byte) error {
 	switch key {
 	case "bootstrap":
 		var b struct {
@@ -98,21 +68,24 @@ func (s *Seen) config(r reader, key string) error {
 				Address Address `json:"address"`
 			} `json:"admin"`
 		}
-		fits, err := r.decode(&b)
-		if s.Admin, s.Cluster = b.Admin.Address, b.Node.Cluster; !fits && err == nil {
-			s.NotRead = append(s.NotRead, "bootstrap")
-		}
+		err := json.Unmarshal(data, &b)
+		s.Admin, s.Cluster = b.Admin.Address, b.Node.Cluster
 		return err
 	case "static_listeners", "dynamic_listeners", "static_route_configs", "dynamic_route_configs", "static_clusters",
 		"dynamic_active_clusters", "static_endpoint_configs", "dynamic_endpoint_configs", "ecds_filters":
-		return r.each(func(string) error { return s.resource(r, key) })
+		var all []json.RawMessage
+		err := json.Unmarshal(data, &all)
+		for _, one := range all {
+			s.resource(key, one)
+		}
+		return err
 	case "inline_scoped_route_configs", "dynamic_scoped_route_configs":
 		s.NotRead = append(s.NotRead, "scoped routes")
 	}
-	return r.skip()
+	return nil
 }
 
-func (s *Seen) resource(r reader, key string) error {
+func (s *Seen) resource(key string, data []byte) {
 	var is struct {
 		resource
 		Name   string    `json:"name"`
@@ -122,9 +95,8 @@ func (s *Seen) resource(r reader, key string) error {
 			Failed  struct{ Name string } `json:"failed_configuration"`
 		} `json:"error_state"`
 	}
-	fits, err := r.decode(&is)
-	if err != nil {
-		return err
+	if json.Unmarshal(data, &is) != nil {
+		s.NotRead = append(s.NotRead, fmt.Sprintf("a part of %s %s", strings.ReplaceAll(strings.TrimSuffix(key, "s"), "_", " "), is.Name))
 	}
 	one := is.resource
 	if is.Active != nil {
@@ -132,9 +104,6 @@ func (s *Seen) resource(r reader, key string) error {
 	}
 	if is.Error.Details != "" && key == "dynamic_listeners" {
 		s.Rejected[cmp.Or(is.Name, is.Error.Failed.Name)] = is.Error.Details
-	}
-	if !fits {
-		s.NotRead = append(s.NotRead, fmt.Sprintf("a part of %s %s", strings.ReplaceAll(strings.TrimSuffix(key, "s"), "_", " "), is.Name))
 	}
 	switch {
 	case one.Listener != nil:
@@ -148,62 +117,54 @@ func (s *Seen) resource(r reader, key string) error {
 	case one.Filter != nil:
 		s.Discovered[one.Filter.Name] = one.Filter.Config
 	}
-	return nil
 }
 
 // clusters reads an answer of /clusters?format=json.
 func (l *Live) clusters(from io.Reader) error {
-	hosts := make(map[string][]Host)
-	type cluster struct {
-		Name  string `json:"name"`
-		Hosts []Host `json:"host_statuses"`
+	var is struct {
+		All []struct {
+			Name  string `json:"name"`
+			Hosts []Host `json:"host_statuses"`
+		} `json:"cluster_statuses"`
 	}
-	err := inList(from, "cluster_statuses", func(is *cluster) { hosts[is.Name] = is.Hosts })
-	if err == nil {
-		l.Hosts = hosts
+	if err := decode(from, &is); err != nil {
+		return err
+	}
+	l.Hosts = make(map[string][]Host)
+	for _, one := range is.All {
+		l.Hosts[one.Name] = one.Hosts
+	}
+	return nil
+}
+
+func (l *Live) stats(from io.Reader) error {
+	var is struct {
+		Stats []struct {
+			Name  string `json:"name"`
+			Value any    `json:"value"` // a number, or a text
+		} `json:"stats"`
+	}
+	err := decode(from, &is)
+	for _, one := range is.Stats {
+		if n, ok := one.Value.(float64); ok && n > 0 {
+			l.Stats[one.Name] = uint64(n)
+		}
 	}
 	return err
 }
 
-func (l *Live) stats(from io.Reader) error {
-	type stat struct {
-		Name  string          `json:"name"`
-		Value json.RawMessage `json:"value"` // a number, or a text
-	}
-	return inList(from, "stats", func(is *stat) {
-		var n uint64
-		if is.Name != "" && json.Unmarshal(is.Value, &n) == nil {
-			l.Stats[is.Name] = n
-		}
-	})
-}
-
 func (l *Live) certificates(from io.Reader) error {
-	type pair struct {
-		CA   []Certificate `json:"ca_cert"`
-		Cert []Certificate `json:"cert_chain"`
+	var is struct {
+		All []struct {
+			CA   []Certificate `json:"ca_cert"`
+			Cert []Certificate `json:"cert_chain"`
+		} `json:"certificates"`
 	}
-	return inList(from, "certificates", func(is *pair) {
-		l.Certificates = append(append(l.Certificates, is.CA...), is.Cert...)
-	})
-}
-
-// inList calls one for each element of a list that a document has.
-func inList[T any](from io.Reader, list string, one func(*T)) error {
-	r := newReader(from)
-	return r.each(func(key string) error {
-		if key != list {
-			return r.skip()
-		}
-		return r.each(func(string) error {
-			var is T
-			fits, err := r.decode(&is)
-			if fits {
-				one(&is)
-			}
-			return err
-		})
-	})
+	err := decode(from, &is)
+	for _, pair := range is.All {
+		l.Certificates = slices.Concat(l.Certificates, pair.CA, pair.Cert)
+	}
+	return err
 }
 
 func (l *Live) runtime(from io.Reader) error {
@@ -212,7 +173,7 @@ func (l *Live) runtime(from io.Reader) error {
 			Final string `json:"final_value"`
 		} `json:"entries"`
 	}
-	err := newReader(from).Decode(&is)
+	err := decode(from, &is)
 	for key, entry := range is.Entries {
 		l.Runtime[key] = entry.Final
 	}

@@ -46,11 +46,11 @@ func TestDumpOfOtherForms(t *testing.T) {
 		`{"configs": [{"static_listeners": [{"listener": {"name": 7}}]}]}`:                   "[a part of static listener ]",
 		`{"configs": [{"static_clusters": [{"cluster": {"name": "c", "type": {"a": 1}}}]}]}`: "[a part of static cluster ]",
 		`{"configs": [{"bootstrap": 7}]}`:                                                    "[bootstrap]",
-		`{"configs": [{"static_listeners": 7}]}`:                                             "the dump is not JSON as Envoy writes it: this is not the JSON of Envoy",
+		`{"configs": [{"static_listeners": 7}]}`:                                             "[static_listeners]",
 		`{"configs": [`:                                                                      "the dump ends early, or is above 256 MiB",
 		`{}`:                                                                                 `the dump has no "configs": give the answer of Envoy's /config_dump?include_eds`,
 		`<html>`:                                                                             "the dump is not JSON as Envoy writes it: invalid character '<' looking for beginning of value",
-		strings.Repeat(`{"configs": [`, 20_000):                                              "the dump is not JSON as Envoy writes it: invalid character '[' exceeded max depth",
+		strings.Repeat(`{"configs": [`, 20_000):                                              "the dump is not JSON as Envoy writes it: invalid character '{' exceeded max depth",
 	} {
 		s := new(Seen)
 		got := fmt.Sprint(s.dump(strings.NewReader(given)), s.NotRead)
