@@ -69,7 +69,10 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 	store := &explain.Live{Inspector: read.Inspector}
 	var inRedis func(window.LogID) string
 	if p.settings.Store.Type == settings.StoreRedis {
-		inRedis = func(id window.LogID) string { return keyName(&p.settings.Store, id) }
+		inRedis = func(id window.LogID) string {
+			at, _ := p.settings.Store.RedisOf(id.Scope)
+			return redisstore.KeyName(at.KeyPrefix, id)
+		}
 	}
 	e, err := explain.Explain(ctx, p.decider.Trial(g.Rules, store), *req, inRedis)
 	if err != nil {
@@ -87,11 +90,6 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 		}
 	}
 	return answer, nil
-}
-
-func keyName(s *settings.Store, id window.LogID) string {
-	at, _ := s.RedisOf(id.Scope)
-	return redisstore.KeyName(at.KeyPrefix, id)
 }
 
 // explained makes the request that q describes. Entries that no rule names are hidden.

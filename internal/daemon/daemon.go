@@ -31,6 +31,7 @@ import (
 	"github.com/slidegate/slidegate/internal/edge/grpcserver"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/migrate/compare"
+	"github.com/slidegate/slidegate/internal/migrate/compat/pages"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/calls"
 	"github.com/slidegate/slidegate/internal/operate/history"
@@ -267,7 +268,7 @@ func (p *process) makeServers() {
 	s := p.settings
 	o := decide.Options{
 		Subjects: p.subjects.resolver(),
-		Meters:   p.measures.metrics, Observer: decide.Observer{Seconds: p.measures.storeSeconds(), Failed: storeFailed(p.logs.sampled), Tracer: p.measures.decisions()}, Log: warnings(p.logs.rare),
+		Meters:   p.measures.metrics, Observer: p.measures.observer(storeFailed(p.logs.sampled)), Log: warnings(p.logs.rare),
 		NearLimit: float32(s.DropIn.NearLimit), Hits: p.measures.reference.hits(), Recorder: p.operators.insight,
 		Patience: inflight.DefaultPatience,
 		Grants:   p.operators.grants.Active,
@@ -275,8 +276,10 @@ func (p *process) makeServers() {
 	}
 	p.store.decide(&o)
 	p.decider = decide.NewDecider(p.generation.Rules, o)
-	p.generations = newGenerations(s, p.generation, p.decider, p.measures.metrics, p.measures.reference.stats, p.logs.main)
-	p.generations.remote, p.generations.redis = p.remote, p.store.redis
+	p.generations = &generations{
+		settings: s, active: p.generation, decider: p.decider, metrics: p.measures.metrics, stats: p.measures.reference.stats, log: p.logs.main,
+		remote: p.remote, redis: p.store.redis,
+	}
 	headers := p.headers
 	if s.DropIn.Answers {
 		headers = headers.Quiet()
@@ -326,12 +329,12 @@ func (p *process) makeServers() {
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.logs.rare}, s.DropIn.Answers), p.logs.main)
 	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.logs.rare}
 	if s.DropIn.Pages {
-		p.network.admin = newReferencePages(p.generations.rules, guard, p.logs.main)
+		p.network.admin = newHTTP(guard.CheckEmbedding(pages.Handler(p.generations.rules)), p.logs.main)
 		return
 	}
-	pages := p.pages(guard)
-	pages.Console = p.console(pages)
-	p.network.admin = newAdmin(pages, grpcserver.Describe(p.network.grpc, p.network.health), p.logs.main)
+	served := p.pages(guard)
+	served.Console = p.console(served)
+	p.network.admin = newAdmin(served, grpcserver.Describe(p.network.grpc, p.network.health), p.logs.main)
 }
 
 // group returns the parts that run until the process stops. They are the servers, the drain,
@@ -361,7 +364,8 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		})
 	}
 	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run, p.operators.history.Run, p.operators.grants.List.Run, p.operators.probes.Follow, p.operators.probes.Write}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
-		addPart(ctx, &g, part)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it ends when another member of the group ends
+		g.Add(func() error { return part(ctx) }, func(error) { cancel() })
 	}
 	return &g
 }
@@ -398,13 +402,6 @@ func (c *closers) close() (err error) {
 
 // A part of the process runs until ctx ends, and then returns nil.
 type part = func(ctx context.Context) error
-
-// addPart adds a part to a group. The context of the part ends when another member of the
-// group ends.
-func addPart(ctx context.Context, g *run.Group, p part) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	g.Add(func() error { return p(ctx) }, func(error) { cancel() })
-}
 
 // forward calls trigger for each value that arrives, until ctx ends.
 func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {

@@ -22,7 +22,8 @@ import (
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
-// generations keeps the active generation of rules and tiers and replaces it.
+// generations keeps the active generation of rules and tiers and replaces it. Call start to report the
+// first one.
 type generations struct {
 	settings settings.Settings
 	remote   *remote // nil: the rules are from files
@@ -50,11 +51,6 @@ const (
 	fromFiles  origin = iota // of rules, or only of tiers
 	fromServer               // the xDS server
 )
-
-// newGenerations returns generations with first as the active one. Call start to report it.
-func newGenerations(s settings.Settings, first *config.Generation, d *decide.Decider, m *metrics.Metrics, reference *stats.Stats, log *zap.Logger) *generations {
-	return &generations{settings: s, decider: d, metrics: m, stats: reference, log: log, active: first}
-}
 
 func (gs *generations) start() {
 	gs.mu.Lock()

@@ -13,10 +13,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
-	"github.com/slidegate/slidegate/internal/migrate/compat/pages"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/calls"
 )
@@ -83,12 +81,6 @@ func metricsHandler(registry prometheus.Gatherer, exemplars bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: exemplars}))
 	return mux
-}
-
-// newReferencePages returns the server of the admin port with the pages of envoyproxy/ratelimit.
-// They answer to any Host, but not to a web page of another site.
-func newReferencePages(rs func() (*rules.Rules, func(string) bool), guard admin.Guard, log *zap.Logger) *http.Server {
-	return newHTTP(guard.CheckEmbedding(pages.Handler(rs)), log)
 }
 
 // newAdmin returns the server of the admin port. It accepts HTTP/2 without TLS, for gRPC

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
-
 )
 
 // containerPart is the percentage of the container's memory that the Go runtime keeps to.

@@ -25,9 +25,8 @@ import (
 // name a tiers file or no tiers.
 type subjects struct {
 	*cache.Cache
-	rules  func() *rules.Rules // the active rules, which name the tiers
-	source string              // tiers.source
-	byKey  bool                // the source gets API keys instead of digests
+	source string // tiers.source
+	byKey  bool   // the source gets API keys instead of digests
 	log    *zap.Logger
 }
 
@@ -49,19 +48,24 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rs func() *rules.R
 	if err != nil {
 		return nil, err
 	}
-	sub := &subjects{rules: rs, source: t.Source, byKey: sources.AsksByKey(t), log: log}
+	sub := &subjects{source: t.Source, byKey: sources.AsksByKey(t), log: log}
 	sub.Cache, err = cache.New(cache.Options{
-		Source:        source,
-		Timeout:       s.TiersTimeout(),
-		Subjects:      knownKeys,
-		Unknown:       unknownKeys,
-		TTL:           t.Cache.TTL,
-		UnknownTTL:    10 * time.Second,
-		Stale:         t.Cache.Stale,
-		Breaker:       cache.Breaker{Failures: 5, Retry: time.Second},
-		PlainKeys:     sub.byKey,
-		Questions:     sources.Parallel(t),
-		Names:         cache.Names{Tier: sub.knowsTier, Rule: sub.knowsRule},
+		Source:     source,
+		Timeout:    s.TiersTimeout(),
+		Subjects:   knownKeys,
+		Unknown:    unknownKeys,
+		TTL:        t.Cache.TTL,
+		UnknownTTL: 10 * time.Second,
+		Stale:      t.Cache.Stale,
+		Breaker:    cache.Breaker{Failures: 5, Retry: time.Second},
+		PlainKeys:  sub.byKey,
+		Questions:  sources.Parallel(t),
+		Names: cache.Names{
+			Tier: func(name string) bool { d := rs().Tiers(); return d == nil || d.HasTier(name) },
+			Rule: func(name string) bool {
+				return slices.ContainsFunc(rs().All(), func(r *rules.Rule) bool { return r.Name == name })
+			},
+		},
 		Panicked:      m.Panicked,
 		SourceSeconds: metrics.Tiers(registry, func() cache.Stats { return sub.Stats() }, secrets.FoundByPrevious),
 		Log:           log,
@@ -106,15 +110,6 @@ func (s *subjects) parts() []part {
 		<-ctx.Done()
 		return nil
 	}}
-}
-
-func (s *subjects) knowsTier(name string) bool {
-	d := s.rules().Tiers()
-	return d == nil || d.HasTier(name)
-}
-
-func (s *subjects) knowsRule(name string) bool {
-	return slices.ContainsFunc(s.rules().All(), func(r *rules.Rule) bool { return r.Name == name })
 }
 
 // probe asks the source for a key that no subject has. So the log says at the start whether

@@ -33,20 +33,12 @@ func (p *process) openTracer(ctx context.Context, version string) (err error) {
 	return nil
 }
 
-// decisions returns what describes decisions in traces, or nil.
-func (m *measures) decisions() decide.Tracer {
+// observer returns what observes decisions and how long store calls take. With traces, storing does.
+func (m *measures) observer(failed func(error)) decide.Observer {
 	if m.tracer == nil {
-		return nil // and not an interface that holds nil
+		return decide.Observer{Seconds: m.metrics.StoreSeconds, Failed: failed}
 	}
-	return storing{m.tracer, m.metrics}
-}
-
-// storeSeconds returns what observes how long store calls take. With traces, storing does.
-func (m *measures) storeSeconds() func(float64) {
-	if m.tracer != nil {
-		return nil
-	}
-	return m.metrics.StoreSeconds
+	return decide.Observer{Tracer: storing{m.tracer, m.metrics}, Failed: failed}
 }
 
 // answered returns what notes in spans how many requests shared a call to Redis, or nil.

@@ -175,9 +175,9 @@ func (r *rulesReader) oneOf(f *strict.Field[string], names ...string) string {
 // Bounds on the texts of a denial, in bytes. Every denial carries them, and an attacker can
 // cause many denials.
 const (
-	maxBody     = 16 << 10
-	maxOneLiner = 256
-	plainText   = "text/plain; charset=utf-8"
+	maxBody        = 16 << 10
+	maxContentType = 256
+	plainText      = "text/plain; charset=utf-8"
 )
 
 func (r *rulesReader) denial(rule *rules.Rule, v *rateLimit) {
@@ -190,20 +190,17 @@ func (r *rulesReader) denial(rule *rules.Rule, v *rateLimit) {
 		r.decoder.Problem(v.Body.Position, "longer than %d KiB: shorten it", maxBody>>10)
 	}
 	if strict.Given(&v.ContentType) {
-		_, _, err := mime.ParseMediaType(v.ContentType.Value)
+		text := v.ContentType.Value
+		_, _, err := mime.ParseMediaType(text)
 		switch {
 		case !v.Body.Set:
 			r.decoder.Problem(v.ContentType.Position, "content_type without body")
 		case b.form != rules.FormUnset:
 			r.decoder.Problem(v.ContentType.Position, "the body %s has its own content type: remove content_type, or write body: {text: %s}", b.form, b.form)
-		case err != nil || !isOneLiner(v.ContentType.Value) || !strings.Contains(v.ContentType.Value, "/"):
-			r.decoder.Problem(v.ContentType.Position, "%s is not a content type such as %q", strict.Quote(v.ContentType.Value), plainText)
+		case err != nil || len(text) > maxContentType || strings.ContainsFunc(text, unicode.IsControl) || !strings.Contains(text, "/"):
+			r.decoder.Problem(v.ContentType.Position, "%s is not a content type such as %q", strict.Quote(text), plainText)
 		}
 	} else if b.text != "" {
 		rule.Answer.Denial.ContentType = plainText
 	}
-}
-
-func isOneLiner(text string) bool {
-	return len(text) <= maxOneLiner && !strings.ContainsFunc(text, unicode.IsControl)
 }

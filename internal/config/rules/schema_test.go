@@ -82,7 +82,7 @@ func fieldSchemas() map[string]configtest.Object {
 		"limits":            {"minItems": 1, "maxItems": maxLimits},
 		"by_tier":           {"minProperties": 1},
 		"text":              {"maxLength": maxBody, "minLength": 1},
-		"content_type":      {"maxLength": maxOneLiner, "minLength": 1},
+		"content_type":      {"maxLength": maxContentType, "minLength": 1},
 		"subject":           {"minLength": 1},
 		"entry":             {"minLength": 1},
 		"for":               configtest.Duration,

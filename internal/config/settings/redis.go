@@ -410,7 +410,9 @@ func (l *settingsLoader) redisConnection(path string, r *Redis) {
 }
 
 func (l *settingsLoader) keyPrefix(path, p string) {
-	if len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
+	// Braces would move the hash tag of Redis Cluster. The others make keys hard to find with SCAN.
+	bad := func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("{}*?[]\\", c) }
+	if len(p) > maxKeyPrefix || strings.ContainsFunc(p, bad) {
 		l.problem(path+".key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", strict.Quote(p), maxKeyPrefix)
 	}
 }
@@ -475,9 +477,3 @@ func (l *settingsLoader) password(userPath, user, path string, password Secret, 
 
 // maxKeyPrefix bounds a key prefix in bytes. Redis stores it with every key.
 const maxKeyPrefix = 64
-
-// notInKeyPrefix reports whether a key prefix must not hold a character. Braces would move the
-// hash tag of Redis Cluster. The others make keys hard to find with SCAN.
-func notInKeyPrefix(c rune) bool {
-	return c <= ' ' || c > '~' || strings.ContainsRune("{}*?[]\\", c)
-}

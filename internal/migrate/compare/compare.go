@@ -145,7 +145,7 @@ func (c *Comparer) ask(q *question) {
 	switch {
 	case err != nil:
 		c.logs.failed(c.o.Address, theirs, status.Code(err))
-	case differ(q.ours, theirs):
+	case q.ours == OK && theirs == OverLimit, q.ours == OverLimit && theirs == OK:
 		why = q.reason(&a, now, &c.denials)
 		c.logs.differed(q, &a, domain, rule, theirs, why, c.o.Secrets)
 	}
@@ -175,9 +175,4 @@ func (c *Comparer) call(encoded string, a *answer) (Answer, error) {
 	default:
 		return Failed, err
 	}
-}
-
-// differ reports whether one service denies and the other one allows.
-func differ(ours, theirs Answer) bool {
-	return ours != theirs && (ours == OK || ours == OverLimit) && (theirs == OK || theirs == OverLimit)
 }

@@ -60,7 +60,7 @@ type serviceCounters struct{ loaded, refused, shadowed, storeErrors, serviceErro
 type memoryCounters struct{ hits, misses atomic.Uint64 }
 
 type unknownDomains struct {
-	mu     sync.RWMutex
+	mu     sync.Mutex
 	byName map[string]*counter
 }
 
@@ -244,20 +244,10 @@ func (s *Stats) Shadowed() { s.service.shadowed.value.Add(1) }
 
 // UnknownDomain implements decide.HitMeters.
 func (s *Stats) UnknownDomain(domain string, descriptors int) {
-	s.domains.mu.RLock()
-	c := s.domains.byName[domain]
-	s.domains.mu.RUnlock()
-	if c == nil {
-		c = s.domains.begin(domain)
-	}
-	c.value.Add(uint64(descriptors))
-}
-
-// begin begins the counter of an unknown domain, or returns that of all others.
-func (d *unknownDomains) begin(domain string) *counter {
+	d := &s.domains
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(domain) > maxValue || len(d.byName) >= maxDomains {
+	if d.byName[domain] == nil && (len(domain) > maxValue || len(d.byName) >= maxDomains) {
 		domain = other
 	}
 	c := d.byName[domain]
@@ -266,7 +256,7 @@ func (d *unknownDomains) begin(domain string) *counter {
 		c = &counter{name: prefixRule + clean(domain) + ".domain_not_found"}
 		d.byName[domain] = c
 	}
-	return c
+	c.value.Add(uint64(descriptors))
 }
 
 type meter struct {
@@ -342,12 +332,6 @@ func (m *meter) begin(name string) *hits {
 
 // others returns the counters of values without a name of their own.
 func (m *meter) others() *hits {
-	m.mu.RLock()
-	h := m.other
-	m.mu.RUnlock()
-	if h != nil {
-		return h
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.other == nil {
@@ -380,11 +364,11 @@ func (s *Stats) counters() (all []*counter) {
 			add(&h[i])
 		}
 	}
-	s.domains.mu.RLock()
+	s.domains.mu.Lock()
 	for _, c := range s.domains.byName {
 		add(c)
 	}
-	s.domains.mu.RUnlock()
+	s.domains.mu.Unlock()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, c := range s.named {

@@ -149,11 +149,14 @@ func (s *Sender) times() error {
 				break
 			}
 			left -= stands
-			kind := "|ms"
+			kind, decimals := "|ms", 6 // as lyft/gostats
+			if ms == math.Trunc(ms) {
+				decimals = 0
+			}
 			if stands > 1 {
 				kind += "|@" + rate(stands)
 			}
-			if err := s.line(m.name, formatTime(ms), kind); err != nil {
+			if err := s.line(m.name, strconv.FormatFloat(ms, 'f', decimals, 64), kind); err != nil {
 				return err
 			}
 		}
@@ -169,14 +172,6 @@ func rate(n uint64) string {
 		r = math.Nextafter(r, 0)
 	}
 	return strconv.FormatFloat(r, 'f', -1, 64)
-}
-
-// formatTime returns a time as lyft/gostats writes it.
-func formatTime(ms float64) string {
-	if ms == math.Trunc(ms) {
-		return strconv.FormatFloat(ms, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(ms, 'f', 6, 64)
 }
 
 // line appends a line. If the lines are then too many for one write, it writes those before.
