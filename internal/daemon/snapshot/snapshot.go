@@ -57,7 +57,7 @@ func writable(path string) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file, or a link to one; name the file itself", path)
 	}
-	// save uses another name: a process that is about to end may be writing under it.
+	// files.Replace uses another name: a process that is about to end may be writing under it.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if cause := new(fs.PathError); errors.As(err, &cause) {
 		// The temporary name would mislead the operator.
@@ -146,22 +146,16 @@ func (s *Store) putAside(reason error) {
 
 // Close closes the store and writes its logs to the file.
 func (s *Store) Close() error {
-	err := s.Store.Close()
-	if err != nil || s.file == "" {
+	if err := s.Store.Close(); err != nil || s.file == "" {
 		return err
 	}
-	logs, err := s.save()
-	if err != nil {
-		return err
-	}
-	s.log.Info("snapshot written", zap.String("file", s.file), zap.Int("logs", logs))
-	return nil
-}
-
-func (s *Store) save() (logs int, err error) {
-	err = files.Replace(s.file, func(w io.Writer) error {
+	logs := 0
+	err := files.Replace(s.file, func(w io.Writer) (err error) {
 		logs, err = s.Save(w)
 		return err
 	})
-	return logs, err
+	if err == nil {
+		s.log.Info("snapshot written", zap.String("file", s.file), zap.Int("logs", logs))
+	}
+	return err
 }
