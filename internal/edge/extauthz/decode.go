@@ -32,10 +32,6 @@ const (
 
 	headerMapHeaders = 1<<3 | wire.AsBytes
 
-	// These are the fields of an entry of a map.
-	entryName  = 1<<3 | wire.AsBytes
-	entryValue = 2<<3 | wire.AsBytes
-
 	lineName  = 1<<3 | wire.AsBytes
 	lineValue = 2<<3 | wire.AsBytes
 	lineRaw   = 3<<3 | wire.AsBytes
@@ -137,15 +133,7 @@ func (r *request) addLine(in wire.Message, decode func(wire.Message) (text, erro
 }
 
 func decodeEntry(in wire.Message) (t text, err error) {
-	err = in.Each(func(f wire.Field) error {
-		switch f.Tag {
-		case entryName:
-			t.name = f.Message.Text()
-		case entryValue:
-			t.value = f.Message.Text()
-		}
-		return nil
-	})
+	t.name, t.value, err = in.Pair()
 	return t, err
 }
 

@@ -52,9 +52,6 @@ const (
 	descriptorHitsAddend = 3<<3 | wire.AsBytes
 	descriptorIsNegative = 4<<3 | wire.AsVarint
 
-	entryKey   = 1<<3 | wire.AsBytes
-	entryValue = 2<<3 | wire.AsBytes
-
 	overrideRequestsPerUnit = 1<<3 | wire.AsVarint
 	overrideUnit            = 2<<3 | wire.AsVarint
 	overrideUnitMultiplier  = 3<<3 | wire.AsBytes
@@ -116,7 +113,7 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 				m.entries = slices.Grow(m.entries, max(8, n)) // append alone would copy thousands five times over
 			}
 			var e descriptors.Entry
-			e, err = decodeEntry(f.Message)
+			e.Key, e.Value, err = f.Message.Pair()
 			m.entries = append(m.entries, e)
 		case descriptorLimit:
 			// protobuf merges a second limit into the first.
@@ -136,19 +133,6 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 	d.entries = len(m.entries) - before
 	m.descriptors = append(m.descriptors, d)
 	return nil
-}
-
-func decodeEntry(in wire.Message) (e descriptors.Entry, err error) {
-	err = in.Each(func(f wire.Field) error {
-		switch f.Tag {
-		case entryKey:
-			e.Key = f.Message.Text()
-		case entryValue:
-			e.Value = f.Message.Text()
-		}
-		return nil
-	})
-	return e, err
 }
 
 func (o *override) decode(in wire.Message) error {

@@ -70,6 +70,20 @@ func (m Message) Each(read func(Field) error) error {
 	return nil
 }
 
+// Pair reads a message whose fields 1 and 2 are texts, such as an entry of a map.
+func (m Message) Pair() (name, value string, err error) {
+	err = m.Each(func(f Field) error {
+		switch f.Tag {
+		case 1<<3 | AsBytes:
+			name = f.Message.Text()
+		case 2<<3 | AsBytes:
+			value = f.Message.Text()
+		}
+		return nil
+	})
+	return name, value, err
+}
+
 func (m *Message) next() (f Field, err error) {
 	if f.Tag, err = m.tag(); err != nil {
 		return f, err
