@@ -46,8 +46,8 @@ func TestStates(t *testing.T) {
 			b := open(t, base)
 			b.next = i
 			for j, path := range paths {
-				if state == "huge" && !random.Long() && strings.Contains(path, "?") && path != "/subject?id=acme" {
-					continue // these take longest, and have the parts of the same page without a query
+				if state != "hostile" && !random.Long() && strings.Contains(path, "?") && path != "/subject?id=acme" {
+					continue // it has the parts of the same page without a query
 				}
 				status := b.load(path)
 				if status >= 500 || status == http.StatusNotFound && !strings.Contains(path, "?") {

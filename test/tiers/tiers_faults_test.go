@@ -68,7 +68,7 @@ func TestSourceFaults(t *testing.T) {
 		settings := map[string]string{
 			envTiersWait: faultWait.String(), envAuthzWait: faultWait.String(),
 			// While the source is slow there are many lookups at once.
-			"SLIDEGATE_TIERS_POSTGRES_POOL_SIZE": "60",
+			"SLIDEGATE_TIERS_POSTGRES_POOL_SIZE": "24",
 		}
 		rls := h.serve(tiersApart, settings)
 		settings[envTiersOnError] = "deny"
