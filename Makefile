@@ -43,6 +43,10 @@ SITE_PACKAGES  := sphinx==$(SPHINX) myst-parser==5.2.0 furo==2025.12.19
 # For make release-check, and for the release itself.
 GORELEASER     := v2.15.0
 CYCLONEDX      := v1.7.0
+# For make sdk-test.
+SDKS_PYPI      := openai==3.57.0 anthropic==2.14.0 google-genai==3.6.1 grpcio==1.85.3
+SDKS_NPM       := openai@6.49.0 @anthropic-ai/sdk@1.14.0 @modelcontextprotocol/sdk@1.32.2
+SDKS           := $(TOOLS)/sdks-$(shell echo '$(SDKS_PYPI) $(SDKS_NPM)' | sha256sum | cut -c1-12)
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
@@ -326,6 +330,20 @@ load: build test-servers envoy ## send as people and programs do, through Envoy:
 soak: SOAK ?= -for 1h
 soak: build ## call rls for an hour over connections that come and go in every way; no call may fail, no memory may grow; SOAK has the flags
 	go -C bench run ./soak $(SOAK)
+
+.PHONY: sdk-test
+sdk-test: envoy $(SDKS)/py/bin/python $(SDKS)/node/package.json ## have SDKs of other vendors denied, through Envoy: they wait as long as they must, and give up if that is long; UPDATE=-update writes the table of docs/clients.md
+	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -count=1 -v ./test/sdk -sdks '$(SDKS)' $(UPDATE)
+
+$(SDKS)/py/bin/python:
+	@.ci/install venv=python3-venv
+	python3 -m venv $(SDKS)/py
+	$(SDKS)/py/bin/pip install --quiet --disable-pip-version-check $(SDKS_PYPI) || { rm -rf $(SDKS)/py; exit 1; }
+
+$(SDKS)/node/package.json:
+	@.ci/install npm=npm
+	@mkdir -p $(@D)
+	cd $(@D) && npm install --silent --no-fund --no-audit --ignore-scripts $(SDKS_NPM)
 
 .PHONY: compose-test
 compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs root and Debian

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -224,22 +222,8 @@ func masked(value string, end time.Time) string {
 // TestALimitedGRPCCall has a gRPC client, and a gRPC server as the application.
 func TestALimitedGRPCCall(t *testing.T) {
 	stack.EachStore(t, func(t *testing.T, settings map[string]string) {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		app := grpc.NewServer()
-		healthv1.RegisterHealthServer(app, health.NewServer())
-		done := make(chan error, 1)
-		go func() { done <- app.Serve(listener) }()
-		t.Cleanup(func() {
-			app.Stop()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
 		s := stack.Setup{
-			Rules: strings.ReplaceAll(stack.PerKey, "100", "2"), Env: settings, Upstream: listener.Addr().String(),
+			Rules: strings.ReplaceAll(stack.PerKey, "100", "2"), Env: settings, Upstream: stack.NewGRPCApplication(t),
 		}.Start(t)
 		client := healthv1.NewHealthClient(stack.Connect(t, s.Envoy.Addr()))
 		call := func() (header metadata.MD, err error) {

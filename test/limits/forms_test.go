@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -24,16 +22,6 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 	"github.com/slidegate/slidegate/test/stack"
 )
-
-// routeForm makes the descriptors of a file name the form of the route.
-func routeForm(config, form string) map[string]string {
-	if config == stack.OneHopConfig {
-		return map[string]string{`                      descriptors: "api_key;remote_address"`: `                      descriptors: "api_key;remote_address;form=` + form + `"`}
-	}
-	const last = "                    - actions:\n                      - remote_address: {}\n\n          http_filters:\n"
-	added := "                    - actions:\n                      - generic_key: {descriptor_key: form, descriptor_value: " + form + "}\n"
-	return map[string]string{last: strings.Replace(last, "\n\n", "\n"+added+"\n", 1)}
-}
 
 // TestFormsOfARoute: through both filters of Envoy, clients get the JSON of the form that the route
 // names, with its content type, unless the rule has a body.
@@ -51,7 +39,7 @@ descriptors:
 	for name, config := range map[string]string{"ratelimit": stack.EdgeConfig, "ext_authz": stack.OneHopConfig} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := stack.FileSetup(t, config, rules, tiers, routeForm(config, "anthropic")).Start(t)
+			s := stack.FileSetup(t, config, rules, tiers, stack.RouteForm(config, "anthropic")).Start(t)
 			if got := s.Get("/", "x-api-key", "k"); got.Status != 200 {
 				t.Fatalf("the first request: %d, %s", got.Status, got.Body)
 			}
@@ -75,7 +63,7 @@ descriptors:
 	}
 	t.Run("the rule has a body", func(t *testing.T) {
 		t.Parallel()
-		s := stack.Setup{Rules: rules, Change: routeForm(stack.EdgeConfig, "openai")}.Start(t)
+		s := stack.Setup{Rules: rules, Change: stack.RouteForm(stack.EdgeConfig, "openai")}.Start(t)
 		s.Get("/", "x-api-key", "own")
 		if got := s.Get("/", "x-api-key", "own"); stack.ProblemOf(t, got).Rule != "own" {
 			t.Errorf("%d, %s", got.Status, got.Body)
@@ -86,7 +74,7 @@ descriptors:
 		redis := servers.StartRedis(t)
 		s := stack.Setup{
 			Rules:  "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {name: per-key, window: 1m, requests: 1, on_store_error: deny}\n",
-			Change: routeForm(stack.EdgeConfig, "openai"), Env: map[string]string{stack.EnvStoreType: "redis", stack.EnvRedisURL: "redis://" + redis.Addr()},
+			Change: stack.RouteForm(stack.EdgeConfig, "openai"), Env: map[string]string{stack.EnvStoreType: "redis", stack.EnvRedisURL: "redis://" + redis.Addr()},
 		}.Start(t)
 		redis.Stop()
 		got := s.Get("/", "x-api-key", "k")
@@ -95,26 +83,6 @@ descriptors:
 			t.Errorf("%d, %v (-want +got):\n%s", got.Status, got.Header, diff)
 		}
 	})
-}
-
-// grpcApp serves the health service of gRPC.
-func grpcApp(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	app := grpc.NewServer()
-	healthv1.RegisterHealthServer(app, health.NewServer())
-	done := make(chan error, 1)
-	go func() { done <- app.Serve(listener) }()
-	t.Cleanup(func() {
-		app.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return listener.Addr().String()
 }
 
 // TestGRPCWaits: grpc-go finds RetryInfo in the status of a denied call. With a retry policy it waits as
@@ -143,7 +111,7 @@ descriptors:
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			setup := stack.FileSetup(t, tt.config, rules, tiers, nil)
-			setup.Upstream = grpcApp(t)
+			setup.Upstream = stack.NewGRPCApplication(t)
 			s := setup.Start(t)
 			call := func(key string, more ...grpc.DialOption) (trailer metadata.MD, err error) {
 				t.Helper()

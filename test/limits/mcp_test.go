@@ -192,7 +192,9 @@ func TestMCPEvasion(t *testing.T) {
 		"no jsonrpc":               func() stack.Answer { return m.post(strings.Replace(search, `"jsonrpc":"2.0",`, "", 1)) },
 		"no Accept":                func() stack.Answer { return m.post(search, "Accept", "") },
 		"the last name counts":     func() stack.Answer { return m.post(strings.Replace(search, `"name"`, `"name":"fetch","name"`, 1)) },
-		"the first name counts":    func() stack.Answer { return m.post(strings.Replace(search, `"arguments"`, `"name":"fetch","arguments"`, 1)) },
+		"the first name counts": func() stack.Answer {
+			return m.post(strings.Replace(search, `"arguments"`, `"name":"fetch","arguments"`, 1))
+		},
 		"PUT": func() stack.Answer {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+m.Envoy.Addr()+"/mcp", strings.NewReader(search))
 			if err != nil {
