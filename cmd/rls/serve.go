@@ -64,23 +64,8 @@ func serve(c *cli) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	reload := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-hup:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case reload <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
 
-	o := daemon.Options{Version: this.Version, Commit: this.Commit, Log: log, Audit: audit, Reload: reload, LimitMemory: true}
+	o := daemon.Options{Version: this.Version, Commit: this.Commit, Log: log, Audit: audit, Reload: hup, LimitMemory: true}
 	if s.Log.Format == logs.Console && l.Reading == nil {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}

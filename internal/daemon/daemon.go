@@ -52,9 +52,9 @@ type Options struct {
 	// Audit gets a line at info for each reset of limits. These lines must not be lost, so its
 	// level is not that of Log. Nil: Log.
 	Audit *zap.Logger
-	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
+	// Reload triggers a reload with each signal that arrives. If it is nil, only changes of
 	// files trigger reloads.
-	Reload <-chan struct{}
+	Reload <-chan os.Signal
 	// LimitMemory sets the memory limit of the Go runtime from the container, unless GOMEMLIMIT is
 	// set. It is for a process that runs nothing else.
 	LimitMemory bool
@@ -404,7 +404,7 @@ func (c *closers) close() (err error) {
 type part = func(ctx context.Context) error
 
 // forward calls trigger for each value that arrives, until ctx ends.
-func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
+func forward(ctx context.Context, from <-chan os.Signal, trigger func()) error {
 	for {
 		select {
 		case <-ctx.Done():

@@ -49,7 +49,7 @@ type testRun struct {
 	t      *testing.T
 	stop   context.CancelFunc
 	logs   *observer.ObservedLogs
-	reload chan struct{}
+	reload chan os.Signal
 	ready  chan Running
 	done   chan error
 }
@@ -117,7 +117,7 @@ func startWaiting(t *testing.T, s settings.Settings, change ...func(*Options)) *
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &testRun{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), ready: make(chan Running, 1), done: make(chan error, 1)}
+	r := &testRun{t: t, stop: cancel, logs: logs, reload: make(chan os.Signal), ready: make(chan Running, 1), done: make(chan error, 1)}
 	o := Options{
 		Version: "test", Log: zap.New(core), Reload: r.reload,
 		Ready: func(running Running) { r.ready <- running },
@@ -604,7 +604,7 @@ func testReload(t *testing.T, s settings.Settings) {
 		t.Errorf("metrics have a rule that is gone, or not the one that is there:\n%s", body)
 	}
 
-	r.reload <- struct{}{} // with unchanged files
+	r.reload <- os.Interrupt // with unchanged files
 	if _, err := r.ask(demo); err != nil {
 		t.Errorf("after a reload without a change: %v", err)
 	}

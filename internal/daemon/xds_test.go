@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -335,13 +336,13 @@ func TestTiersBesideAnXDSServer(t *testing.T) {
 	put("tiers: [free]\ndefault: free\n")
 	r := start(t, s)
 	put("tiers: [free\n")
-	r.reload <- struct{}{}
+	r.reload <- os.Interrupt
 	waitFor(t, "the refusal", func() bool { return r.logs.FilterLevelExact(zap.ErrorLevel).Len() == 1 })
 	m.WaitAccepted(m.Set(node, perHour("a", "k", 4)))
 	r.wantLimits("a", "k", 4)
 	r.wantMetrics("slidegate_config_broken 1")
 	put("tiers: [free, pro]\ndefault: pro\n")
-	r.reload <- struct{}{}
+	r.reload <- os.Interrupt
 	waitFor(t, "the tiers", func() bool {
 		_, page := get(t, "http://"+r.Admin+"/metrics")
 		return strings.Contains(page, "\nslidegate_config_broken 0\n")

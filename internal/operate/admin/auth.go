@@ -183,11 +183,11 @@ const (
 // LogIn checks a token and sets a cookie that stands for it, for 12 hours or until the token
 // leaves the file. It returns [ErrWrongToken] or [ErrNoTokens] if the token is not accepted. The
 // request must be a POST that [Guard.CheckOrigin] let pass.
-func (a *Access) LogIn(w http.ResponseWriter, r *http.Request, token string) (Caller, error) {
+func (a *Access) LogIn(w http.ResponseWriter, r *http.Request, token string) error {
 	t, err := a.find(token)
 	if err != nil {
 		a.warn(r, err.Error())
-		return Caller{}, err
+		return err
 	}
 	now, value := a.o.Now(), rand.Text()
 	a.mu.Lock()
@@ -205,7 +205,7 @@ func (a *Access) LogIn(w http.ResponseWriter, r *http.Request, token string) (Ca
 	}
 	a.sessions[value] = session{t.Digest, now.Add(sessionLength)}
 	http.SetCookie(w, a.cookie(r, value, int(sessionLength/time.Second)))
-	return Caller{Read: true, Act: t.Act, Name: t.Name, Address: peer(r).String(), LoggedIn: true}, nil
+	return nil
 }
 
 // LogOut removes the cookie, and ends its session here, so that a copy of it is of no use.

@@ -252,8 +252,7 @@ func logIn(t *testing.T, a *Access, token string) (cookie string, c Caller) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login", nil)
-	c, err := a.LogIn(w, r, token)
-	if err != nil {
+	if err := a.LogIn(w, r, token); err != nil {
 		t.Fatal(err)
 	}
 	set := w.Result()
@@ -265,7 +264,8 @@ func logIn(t *testing.T, a *Access, token string) (cookie string, c Caller) {
 	if !k.HttpOnly || k.SameSite != http.SameSiteStrictMode || k.Path != "/" || strings.Contains(k.Value, token) || k.MaxAge != 12*3600 {
 		t.Errorf("the cookie is %v", k)
 	}
-	return k.Name + "=" + k.Value, c
+	r.AddCookie(k)
+	return k.Name + "=" + k.Value, a.Caller(r)
 }
 
 // TestSessions tries cookies that are wrong in every way.
@@ -311,7 +311,7 @@ func TestSessions(t *testing.T) {
 	if got := w.Header().Get("Set-Cookie"); !strings.Contains(got, "Max-Age=0") {
 		t.Errorf("LogOut sets %q", got)
 	}
-	if _, err := a.LogIn(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login", nil), "wrong"); err != ErrWrongToken { //nolint:errorlint // the error itself
+	if err := a.LogIn(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login", nil), "wrong"); err != ErrWrongToken { //nolint:errorlint // the error itself
 		t.Errorf("a wrong token: %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) logIn(w http.ResponseWriter, r *http.Request) {
-	_, err := c.opts.Access.LogIn(w, r, r.PostForm.Get("token"))
+	err := c.opts.Access.LogIn(w, r, r.PostForm.Get("token"))
 	if err == nil {
 		seeOther(w, "/")
 		return

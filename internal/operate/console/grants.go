@@ -1,14 +1,12 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/core/grant"
-	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
 // grantsOf returns the grants of the subject of a page.
@@ -23,38 +21,30 @@ func (c *Console) grantsOf(p *subjectPage) (all []*grant.Grant) {
 
 // grant makes a grant for the subject of a form, or revokes one.
 func (c *Console) grant(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()
-	get := r.PostForm.Get
-	q, ok := c.query(ctx, get)
+	q, ok := c.formQuery(w, r)
 	if !ok {
-		c.unrecognized(w, r, get("id"))
 		return
 	}
-	by := c.opts.Access.Caller(r).By()
+	get, by := r.PostForm.Get, c.opts.Access.Caller(r).By()
 	var err error
 	switch id, rule := get("revoke"), get("rule"); {
 	case id != "":
-		_, err = c.opts.Insight.Revoke(ctx, id, by)
+		_, err = c.opts.Insight.Revoke(r.Context(), id, by)
 	case c.ruleName(rule) == "":
-		err = &insight.InvalidError{Text: "no active rule has that name; the rules may have changed"}
+		err = errNoRule
 	default:
 		text := strings.TrimPrefix(strings.TrimSpace(get("amount")), "×")
 		amount := grant.Amount{Limit: text}
 		if factor, bad := strconv.ParseFloat(text, 64); bad == nil {
 			amount = grant.Amount{Factor: factor}
 		}
-		_, err = c.opts.Insight.Grant(ctx, q.Grant(rule, amount, get("until"), strings.TrimSpace(get("reason")), by))
+		_, err = c.opts.Insight.Grant(r.Context(), q.Grant(rule, amount, get("until"), strings.TrimSpace(get("reason")), by))
 	}
-	if err == nil {
-		seeOther(w, subjectAddress(q))
+	if err != nil {
+		c.refuse(w, r, q, err)
 		return
 	}
-	p, code := c.read(ctx, q, "", ""), http.StatusBadGateway
-	p.Wrong = "The store does not answer. Try again when the overview shows no problem."
-	if invalid := new(insight.InvalidError); errors.As(err, &invalid) || errors.Is(err, insight.ErrNoGrant) {
-		p.Wrong, code = "The service refuses this: "+err.Error()+".", http.StatusUnprocessableEntity
-	}
-	c.showSubject(w, r, code, p)
+	seeOther(w, subjectAddress(q))
 }
 
 // ruleNames returns the names of the rules of limits, each once.

@@ -319,38 +319,47 @@ func (p *subjectPage) headline() {
 }
 
 func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()
-	q, ok := c.query(ctx, r.PostForm.Get)
+	q, ok := c.formQuery(w, r)
 	if !ok {
-		c.unrecognized(w, r, r.PostForm.Get("id"))
 		return
 	}
 	rule, reason := r.PostForm.Get("rule"), strings.TrimSpace(r.PostForm.Get("reason"))
-	wrong := ""
 	switch {
 	case rule != "" && c.ruleName(rule) == "":
-		wrong = "No active rule has that name. The rules may have changed: look at the limits again."
+		c.refuse(w, r, q, errNoRule)
+		return
 	case reason == "":
-		wrong = "Write a reason: the audit log keeps it."
-	}
-	if wrong != "" {
-		p := c.read(ctx, q, "", "")
-		p.Wrong = wrong
-		c.showSubject(w, r, http.StatusUnprocessableEntity, p)
+		c.refuse(w, r, q, &insight.InvalidError{Text: "the audit log needs a reason"})
 		return
 	}
-	q.Rule = rule
-	done, err := c.opts.Insight.Reset(ctx, insight.ResetRequest{Query: q, Reason: reason, By: c.opts.Access.Caller(r).By()})
+	request := insight.ResetRequest{Query: q, Reason: reason, By: c.opts.Access.Caller(r).By()}
+	request.Rule = rule
+	done, err := c.opts.Insight.Reset(r.Context(), request)
 	if err != nil {
-		p, code := c.read(ctx, q, "", ""), http.StatusBadGateway
-		p.Wrong = "The store could not remove the logs. Nothing is lost: try again when the overview shows no problem."
-		if invalid := new(insight.InvalidError); errors.As(err, &invalid) {
-			p.Wrong, code = "The service refuses this: "+invalid.Text+".", http.StatusUnprocessableEntity
-		}
-		c.showSubject(w, r, code, p)
+		c.refuse(w, r, q, err)
 		return
 	}
 	seeOther(w, subjectAddress(q, "reset", strconv.FormatUint(done.ID, 10)))
+}
+
+var errNoRule = &insight.InvalidError{Text: "no active rule has that name; the rules may have changed"}
+
+// formQuery returns the query of the subject in a form. It answers if that is not recognized.
+func (c *Console) formQuery(w http.ResponseWriter, r *http.Request) (q insight.Query, ok bool) {
+	if q, ok = c.query(r.Context(), r.PostForm.Get); !ok {
+		c.unrecognized(w, r, r.PostForm.Get("id"))
+	}
+	return q, ok
+}
+
+// refuse shows the page of a subject with the error that a form led to.
+func (c *Console) refuse(w http.ResponseWriter, r *http.Request, q insight.Query, err error) {
+	p, code := c.read(r.Context(), q, "", ""), http.StatusBadGateway
+	p.Wrong = "The store does not answer. Nothing is lost: try again when the overview shows no problem."
+	if invalid := new(insight.InvalidError); errors.As(err, &invalid) || errors.Is(err, insight.ErrNoGrant) {
+		p.Wrong, code = "The service refuses this: "+err.Error()+".", http.StatusUnprocessableEntity
+	}
+	c.showSubject(w, r, code, p)
 }
 
 // A resetChoice is what a reset can remove: the logs of one rule, or of every rule.
