@@ -276,10 +276,7 @@ func (p *process) makeServers() {
 	}
 	p.store.decide(&o)
 	p.decider = decide.NewDecider(p.generation.Rules, o)
-	p.generations = &generations{
-		settings: s, active: p.generation, decider: p.decider, metrics: p.measures.metrics, stats: p.measures.reference.stats, log: p.logs.main,
-		remote: p.remote, redis: p.store.redis,
-	}
+	p.generations = &generations{settings: s, active: p.generation, decider: p.decider, metrics: p.measures.metrics, stats: p.measures.reference.stats, log: p.logs.main, remote: p.remote, redis: p.store.redis}
 	headers := p.headers
 	if s.DropIn.Answers {
 		headers = headers.Quiet()
