@@ -45,7 +45,7 @@ func TestProbe(t *testing.T) {
 			probed: []string{"search of * 429 ext_authz *", "login of * 429 *", "everything-else of * 429 *"}, want: "context-wrong",
 		},
 		{what: "the filter asks about no request", setup: after("              domain: edge\n", "              filter_enabled: {default_value: {numerator: 0}}\n"), flags: everyPath, probed: []string{"search of * 200"}, want: "probe-passed", received: 1},
-		{what: "nobody is at the address of rls", setup: setup{calls: "$FREE"}, flags: "--probe-path /login", probed: []string{"login of * 200"}, want: "probe-passed", received: 1},
+		{what: "rls is at another address", setup: setup{calls: "$FREE"}, flags: "--probe-path /login", probed: []string{"login of * 200"}, want: "probe-passed", received: 1},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()

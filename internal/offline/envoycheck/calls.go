@@ -2,13 +2,13 @@ package envoycheck
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
+	"github.com/slidegate/slidegate/internal/offline/replay/envoyfile"
 )
 
 // defaultWait is how long a ratelimit filter without a timeout waits.
@@ -117,7 +117,7 @@ func matches(p envoydump.StringMatcher, name string) bool {
 	}
 	switch {
 	case p.Regex != nil:
-		re, err := regexp.Compile("^(?:" + p.Regex.Regex + ")$")
+		re, err := envoyfile.WholeText(p.Regex.Regex)
 		return err != nil || re.MatchString(name) // Envoy has compiled it
 	case p.Prefix != "":
 		return strings.HasPrefix(name, text)

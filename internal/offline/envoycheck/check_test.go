@@ -219,10 +219,10 @@ func TestText(t *testing.T) {
 		routes = append(routes, fmt.Sprintf(`{"name": "r%d", "match": {"path": "/%d"}, "route": {"cluster": "app"}}`, i, i))
 	}
 	report := run(t, dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), strings.Join(routes, ", "))))), Options{}, perAddress)
-	report.Probed = []*Probed{{Where: "route h/r0", Status: 429, Calls: []probe.Call{{Service: "ext_authz", Domain: "edge", Descriptors: []string{"a=1", "b"}, Deadline: 9, Context: map[string]string{"domain": "edge"}}}}}
+	report.Probed = []*Probed{{Where: "route h/r0", Status: 429, Calls: []probe.Call{{Service: "ext_authz", Domain: "edge", Descriptors: []string{"a=9f9f", "b"}, Deadline: 9, Context: map[string]string{"domain": "edge"}}}, digest: "9f9f"}}
 	var out strings.Builder
 	report.WriteText(&out, 60, false)
-	if want := "\nprobed: route h/r0: 429\n  ext_authz of domain edge, 9 ms left: [a=1] [b], domain: edge\n"; !strings.Contains(out.String(), want) {
+	if want := "\nprobed: route h/r0: 429\n  ext_authz of domain edge, 9 ms left: [a=KEY] [b], domain: edge\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("got\n%s\nwant %s", out.String(), want)
 	}
 	for line := range strings.Lines(out.String()) {
@@ -238,6 +238,7 @@ func TestText(t *testing.T) {
 // FuzzRun checks that no dump ends the program, and that each text is safe to print.
 func FuzzRun(f *testing.F) {
 	f.Add(dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress))))))
+	f.Add(dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), strings.Replace(limited("a", "app", byAddress), `"prefix": "/"`, `"safe_regex": {"regex": "\\Q/a"}`, 1))))))
 	f.Add(dump(listener("gw", 80, chain("", hcm(limiter("r", "gw"), limited("a", "app", headerRule))))))
 	f.Fuzz(func(t *testing.T, text string) {
 		seen, err := envoydump.Decode(strings.NewReader(text))

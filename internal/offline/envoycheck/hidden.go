@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
+	"github.com/slidegate/slidegate/internal/offline/replay/envoyfile"
 )
 
 // maxWide bounds the routes of a virtual host with which each later one is compared.
@@ -59,9 +60,9 @@ func pathsOf(m *envoydump.Match) paths {
 	if m.Prefix != nil {
 		p.begin = *m.Prefix
 	}
-	if re, err := regexp.Compile(m.Regex.Regex); m.Regex.Regex != "" && err == nil {
-		p.begin, p.whole = re.LiteralPrefix()
-		p.regex = regexp.MustCompile("^(?:" + m.Regex.Regex + ")$")
+	if whole, err := envoyfile.WholeText(m.Regex.Regex); m.Regex.Regex != "" && err == nil {
+		p.regex = whole
+		p.begin, p.whole = regexp.MustCompile(m.Regex.Regex).LiteralPrefix() // WholeText has compiled it
 	}
 	return p
 }

@@ -21,10 +21,11 @@ import (
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/probelist"
+	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
-// A Prober proves that Envoy asks rls: rls denies each call with a random key for a while, and Envoy gets one
-// request with this key for each route. A request that no limit denies reaches the application, so it is the
+// A Prober proves that Envoy asks rls. For a while rls denies each call with a random key, and Envoy gets
+// one request with this key for each route. A request that passes reaches the application, so it is the
 // last one.
 type Prober struct {
 	URL string // of the listener, without a path; empty: nothing is sent
@@ -61,7 +62,7 @@ type Probed struct {
 	Status int          `json:"status"`
 	Calls  []probe.Call `json:"calls"`
 
-	host, path string
+	host, path, digest string
 }
 
 const (
@@ -105,6 +106,7 @@ func (in *input) probe(ctx context.Context, p *Prober) error {
 	}
 	calls := 0
 	for _, one := range aims {
+		one.digest = started.Digest
 		id, err := one.send(ctx, p.url(), header, key)
 		if err != nil {
 			return fmt.Errorf("--probe: the listener does not answer: %w", err)
@@ -154,7 +156,7 @@ func (in *input) aims(p *Prober, header string) (all []*Probed) {
 		not := ""
 		switch {
 		case !r.wide():
-			not = "it has conditions beside its path"
+			not = "it has conditions that are not of its path"
 		case path == "":
 			not = "name one of its paths in --probe-path"
 		case !r.has(header):
@@ -170,12 +172,12 @@ func (in *input) aims(p *Prober, header string) (all []*Probed) {
 		if len(r.host.Domains) > 0 && r.host.Domains[0] != "*" {
 			host = strings.ReplaceAll(r.host.Domains[0], "*", "slidegate-probe")
 		}
-		all = append(all, &Probed{Where: r.where, Calls: []probe.Call{}, host: host, path: path})
+		all = append(all, &Probed{Where: safetext.Text(r.where), Calls: []probe.Call{}, host: host, path: path})
 	}
 	return all
 }
 
-// has reports whether Envoy asks rls before a request and tells it a header.
+// has reports whether Envoy asks rls before a request, and sends it a header.
 func (r *route) has(header string) bool {
 	return slices.ContainsFunc(r.manager.authorizations, func(a *authorizationFilter) bool { return !r.authorizationOff(a) }) ||
 		slices.ContainsFunc(r.sends, func(s *sent) bool {
@@ -229,7 +231,7 @@ func (one *Probed) text() string {
 		for _, name := range slices.Sorted(maps.Keys(c.Context)) {
 			line += fmt.Sprintf(", %s: %s", name, c.Context[name])
 		}
-		lines = append(lines, line)
+		lines = append(lines, safetext.Text(strings.ReplaceAll(line, one.digest, "KEY")))
 	}
 	return strings.Join(lines, "\n  ")
 }
