@@ -14,7 +14,7 @@ const namespace = "envoy.filters.http.ext_authz"
 
 // namesContext reports whether the routes of a manager have a context that only rls understands.
 func (m *manager) namesContext() bool {
-	return m.anyRoute(func(r *route) bool {
+	return m.any(func(r *route) bool {
 		names := r.context()
 		return names["domain"] || names["descriptors"] || names["anonymous"]
 	})

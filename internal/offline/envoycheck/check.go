@@ -4,44 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
-	"time"
+	"strings"
 
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
 	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
-
-// A Service is what is known of rls.
-type Service struct {
-	Rules []Rule
-	// StoreTimeout is how long rls waits for its store. Zero: unknown.
-	StoreTimeout time.Duration
-	// Settings are those of the process that Envoy calls. Nil: unknown.
-	Settings *settings.Settings
-	// Denied is how many requests rls has denied since it started. Zero: none, or unknown.
-	Denied uint64
-}
-
-// A Rule is a rule of the service.
-type Rule struct {
-	Domain, Name string
-	Path         []descriptors.Node
-	// At is the file and the line, and may be empty.
-	At string
-	// Limits is true if the rule denies, and Observed says which part of it only observes.
-	Limits   bool
-	Observed string
-}
-
-// String returns the name of the rule, with its file and line.
-func (r *Rule) String() string {
-	if r.At == "" {
-		return "rule " + r.Name
-	}
-	return fmt.Sprintf("rule %s (%s)", r.Name, r.At)
-}
 
 // Options say what the operator knows of Envoy.
 type Options struct {
@@ -151,4 +123,47 @@ func (s Severity) rank() int { return slices.Index([]Severity{Error, Warning, No
 // Has reports whether there is a finding as bad as a severity, or worse.
 func (r *Report) Has(s Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity.rank() <= s.rank() })
+}
+
+// maxOfCode bounds the findings of one code that people read.
+const maxOfCode = 20
+
+// WriteText writes the report for people: each finding, what was not read, and what is proven if there
+// is no error. width is that of the terminal.
+func (r *Report) WriteText(w io.Writer, width int, paint terminal.Colours) {
+	colours := map[Severity]func(string) string{Error: paint.Red, Warning: paint.Yellow, Note: paint.Bold}
+	const indent = "  "
+	if width != terminal.Unbounded {
+		width -= len(indent)
+	}
+	printed := make(map[Code]int)
+	for _, f := range r.Findings {
+		if printed[f.Code]++; printed[f.Code] > maxOfCode {
+			continue
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", colours[f.Severity](string(f.Severity)), f.Code, paint.Bold(f.Where))
+		text := f.Message
+		if f.Passes != "" {
+			text += "\npasses: " + f.Passes
+		}
+		text = terminal.Wrap(text+"\ndo: "+f.Fix, width)
+		fmt.Fprintln(w, indent+strings.ReplaceAll(text, "\n", "\n"+indent))
+	}
+	for _, code := range slices.Sorted(maps.Keys(printed)) {
+		if more := printed[code] - maxOfCode; more > 0 {
+			fmt.Fprintf(w, "%d more of %s: --json has all\n", more, code)
+		}
+	}
+	if len(r.Findings) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, one := range r.Probed {
+		fmt.Fprintln(w, one.text())
+	}
+	for _, text := range r.NotRead {
+		fmt.Fprintf(w, "not read: %s\n", text)
+	}
+	if !r.Has(Error) {
+		fmt.Fprintln(w, r.Proven)
+	}
 }

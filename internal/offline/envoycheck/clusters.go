@@ -213,3 +213,19 @@ func text(a envoydump.Address) string {
 	}
 	return net.JoinHostPort(a.Socket.Address, strconv.Itoa(a.Socket.Port))
 }
+
+// soon is in how many days the end of a certificate is worth a warning.
+const soon = 14
+
+// certificates checks how long the certificates are valid with which Envoy calls rls.
+func (in *input) certificates(c *called) {
+	if in.Live == nil || c.tls == nil {
+		return
+	}
+	files, discovered := c.tls.Files()
+	for _, cert := range in.Live.Certificates {
+		if cert.Days < soon && (discovered || slices.Contains(files, cert.Path)) {
+			in.report(certificateExpires, c.where, "The certificate %s expires in %d days. Then every call to rls fails.", cert.Path, cert.Days)
+		}
+	}
+}

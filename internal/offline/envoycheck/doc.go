@@ -11,4 +11,6 @@
 // and those on the same port or with the same clusters. A descriptor without a rule is an alarm only if
 // a rule that no route reaches is alike. A filter that only reports the end of requests is exempt from
 // what makes a limit.
+//
+// Nothing is sent to a listener but by a [Prober].
 package envoycheck

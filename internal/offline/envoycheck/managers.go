@@ -74,7 +74,7 @@ func (in *input) findManagers() {
 			m.authorizations = slices.DeleteFunc(m.authorizations, func(a *authorizationFilter) bool {
 				return (a.Call.Envoy.Cluster == "" || !ours[a.Call.Envoy.Cluster]) && !m.namesContext()
 			})
-			in.addRoutes(s, m)
+			in.ask(m)
 		}
 	}
 	in.choose()
@@ -90,7 +90,7 @@ func (in *input) clustersOfRLS() map[string]bool {
 		for _, m := range s.managers {
 			for _, f := range m.limits {
 				all[f.cluster()] = true
-				if in.tree(f.Domain) != nil || m.anyRoute(func(r *route) bool { return in.tree(r.ratelimit(f.Name).Domain) != nil }) {
+				if in.tree(f.Domain) != nil || m.any(func(r *route) bool { return in.tree(r.ratelimit(f.Name).Domain) != nil }) {
 					ours[f.cluster()] = true
 				}
 			}
@@ -102,14 +102,8 @@ func (in *input) clustersOfRLS() map[string]bool {
 	return ours
 }
 
-// anyRoute reports whether is returns true for a route, or for a virtual host as a route that says nothing.
-func (m *manager) anyRoute(is func(*route) bool) bool {
-	return m.table != nil && slices.ContainsFunc(m.table.Hosts, func(h envoydump.VirtualHost) bool {
-		return slices.ContainsFunc(append(slices.Clip(h.Routes), envoydump.Route{}), func(r envoydump.Route) bool {
-			return is(&route{Route: &r, manager: m, host: &h})
-		})
-	})
-}
+// any reports whether is returns true for a route.
+func (m *manager) any(is func(*route) bool) bool { return slices.ContainsFunc(m.routes, is) }
 
 // site reads the filter chains of a listener.
 func (in *input) site(l *envoydump.Listener) *site {
@@ -126,7 +120,9 @@ func (in *input) site(l *envoydump.Listener) *site {
 		for _, f := range chain.Filters {
 			switch message := in.config(f, where).(type) {
 			case *envoydump.Manager:
-				s.managers = append(s.managers, in.manager(message, l, where))
+				m := in.manager(message, l, where)
+				s.managers = append(s.managers, m)
+				in.addRoutes(s, m)
 			case *envoydump.TCPProxy:
 				for _, c := range append(message.Weighted.Clusters, envoydump.WeightedCluster{Name: message.Cluster}) {
 					if c.Name != "" {

@@ -51,10 +51,16 @@ func (in *input) addRoutes(s *site, m *manager) {
 					in.notRead("typed_per_filter_config of the weighted clusters of %s", r.where)
 				}
 			}
-			for _, f := range m.limits {
-				in.ask(r, f)
-			}
 			m.routes = append(m.routes, r)
+		}
+	}
+}
+
+// ask adds what the routes of a manager send to its filters.
+func (in *input) ask(m *manager) {
+	for _, r := range m.routes {
+		for _, f := range m.limits {
+			in.addSent(r, f)
 		}
 	}
 	for _, f := range m.limits {
@@ -124,8 +130,8 @@ func (r *route) ratelimit(name string) envoydump.RateLimitPerRoute {
 	return envoydump.RateLimitPerRoute{}
 }
 
-// ask adds the descriptors that a route sends by a filter.
-func (in *input) ask(r *route, f *limitFilter) {
+// addSent adds the descriptors that a route sends by a filter.
+func (in *input) addSent(r *route, f *limitFilter) {
 	message, off, found := r.perFilter(f.Name)
 	if off || f.Disabled && !found {
 		r.off = append(r.off, f)

@@ -20,6 +20,36 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
+// A Service is what is known of rls.
+type Service struct {
+	Rules []Rule
+	// StoreTimeout is how long rls waits for its store. Zero: unknown.
+	StoreTimeout time.Duration
+	// Settings are those of the process that Envoy calls. Nil: unknown.
+	Settings *settings.Settings
+	// Denied is how many requests rls has denied since it started. Zero: none, or unknown.
+	Denied uint64
+}
+
+// A Rule is a rule of the service.
+type Rule struct {
+	Domain, Name string
+	Path         []descriptors.Node
+	// At is the file and the line, and may be empty.
+	At string
+	// Limits is true if the rule denies, and Observed says which part of it only observes.
+	Limits   bool
+	Observed string
+}
+
+// String returns the name of the rule, with its file and line.
+func (r *Rule) String() string {
+	if r.At == "" {
+		return "rule " + r.Name
+	}
+	return fmt.Sprintf("rule %s (%s)", r.Name, r.At)
+}
+
 // Load takes the rules of files. of are the settings for tiers and policies.
 func (s *Service) Load(in *config.Input, of settings.Settings) error {
 	g, err := in.Load(of)
