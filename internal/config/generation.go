@@ -94,6 +94,9 @@ func (l *loader) settled() bool {
 	if l.tiers != nil && !l.tiers.Settled() {
 		return false
 	}
+	if l.tiersOf != nil && !l.tiersOf.Settled() {
+		return false
+	}
 	for i := range l.rules {
 		if !l.rules[i].Settled() {
 			return false
@@ -119,10 +122,16 @@ type loader struct {
 	stdin    []byte       // what the path Stdin stands for; nil: nothing
 	report   strict.Report
 	warn     strict.Report
-	rules    []files.File
-	tiers    *files.File // nil: tiers.source is "none", or the file cannot be read
 	files    []string
 	listed   files.Listing // what the paths of rules stood for
+	contents
+}
+
+// contents are the files that were read.
+type contents struct {
+	rules   []files.File
+	tiers   *files.File // nil: tiers.source is "none", or the file cannot be read
+	tiersOf *files.File // rules.tiers_of; nil: there is none, or it cannot be read
 }
 
 // readFiles reads all files before it checks any, so that reading takes as little time as
@@ -149,6 +158,7 @@ func (l *loader) readFiles() {
 			l.tiers = &src
 		}
 	}
+	l.readTiersOf()
 	which := l.settings.DropIn.Files
 	l.readTexts()
 	if len(l.paths) == 0 {
@@ -182,6 +192,22 @@ func (l *loader) readFiles() {
 		l.warn.Addf(file, 0, "", "skipped: not .yaml or .yml; envoyproxy/ratelimit reads it")
 	}
 	l.readRulesFiles()
+}
+
+// readTiersOf reads the file rules.tiers_of.
+func (l *loader) readTiersOf() {
+	p := l.settings.Rules.TiersOf
+	if p == "" || l.noRules {
+		return
+	}
+	l.report.File(p)
+	l.warn.File(p)
+	l.files = append(l.files, p)
+	if src, err := l.readSource(p, maxRulesFile); err != nil {
+		l.report.Addf(p, 0, "", "%s", err)
+	} else {
+		l.tiersOf = &src
+	}
 }
 
 func (l *loader) readTexts() {
@@ -261,6 +287,11 @@ func (l *loader) generation() (*Generation, error) {
 	}
 	if l.served {
 		g.Files, g.Digest = t.files, l.sent.digest(t.digest)
+		if l.tiersOf != nil {
+			sum := sha256.Sum256(l.tiersOf.Data)
+			g.Files = append(slices.Clip(g.Files), l.tiersOf.Name)
+			g.Digest = l.sent.digest(append(slices.Clip(t.digest), sum[:]...))
+		}
 	}
 	return g, nil
 }
@@ -352,6 +383,7 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*rules.Rule
 
 		UsageReports: s.DropIn.UsageReports,
 		QuotaMode:    s.DropIn.QuotaMode,
+		TiersOf:      l.tiersOf,
 		Report:       &l.report,
 		Warn:         &l.warn,
 	}
@@ -402,6 +434,9 @@ func (l *loader) digest() string {
 	}
 	if l.tiers != nil {
 		write(*l.tiers)
+	}
+	if l.tiersOf != nil {
+		write(*l.tiersOf)
 	}
 	for _, src := range l.rules {
 		write(src)

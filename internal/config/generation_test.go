@@ -581,7 +581,7 @@ func TestTooManyAliases(t *testing.T) {
 func loadRules(text []byte) (*Generation, error) {
 	s := settings.Default()
 	s.Rules.MergeDomains = true
-	l := loader{settings: s, rules: []files.File{{Name: "fuzz.yaml", Data: text}}, tiers: &files.File{Name: builtInTiers, Data: exampleTiers}}
+	l := loader{settings: s, contents: contents{rules: []files.File{{Name: "fuzz.yaml", Data: text}}, tiers: &files.File{Name: builtInTiers, Data: exampleTiers}}}
 	return l.generation()
 }
 

@@ -20,6 +20,8 @@ type Input struct {
 	Settings string
 	// Tiers is the tiers file, instead of tiers.path. Empty: tiers.path.
 	Tiers string
+	// TiersOf is a file instead of rules.tiers_of. Empty: rules.tiers_of.
+	TiersOf string
 	// Rules are files and directories of rules, instead of rules.path. They are one set,
 	// like the files of a directory. Nil: rules.path.
 	Rules []string
@@ -57,6 +59,11 @@ func NewInput(paths []string, stdin io.Reader) (Input, error) {
 				return in, fmt.Errorf("%s and %s are both tiers files: give one", in.Tiers, path)
 			}
 			in.Tiers = path
+		case tiersOfFile:
+			if in.TiersOf != "" {
+				return in, fmt.Errorf("%s and %s both say which limits tiers have: give one", in.TiersOf, path)
+			}
+			in.TiersOf = path
 		case testsFile:
 			in.Tests = append(in.Tests, path)
 		default:
@@ -97,6 +104,7 @@ const (
 	tiersFile
 	settingsFile
 	testsFile
+	tiersOfFile
 )
 
 // kindOfFile recognises a file by the keys at its top, even if it is not valid.
@@ -115,6 +123,8 @@ func kindOfFile(data []byte) int {
 		return tiersFile
 	case has("tiers") && !section && len(keys) == 1:
 		return tiersFile
+	case has("rules") && len(keys) == 1 && !slices.Contains(mappings, "rules"):
+		return tiersOfFile
 	case slices.ContainsFunc(strict.KeysOf(reflect.TypeFor[settings.Settings]()), func(k strict.Key) bool { return has(k.Name) }):
 		return settingsFile
 	}
@@ -151,6 +161,9 @@ func (in *Input) Load(s settings.Settings) (*Generation, error) {
 		if s.Tiers.Source == settings.TiersNone {
 			s.Tiers.Source = settings.TiersFile
 		}
+	}
+	if in.TiersOf != "" {
+		s.Rules.TiersOf = in.TiersOf
 	}
 	paths := in.Rules
 	if paths == nil && in.Texts == nil && s.Rules.Path != "" {

@@ -66,7 +66,7 @@ func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 			}
 			tried++
 			text := plantedTiers[:place[0]] + strings.ReplaceAll(form, "KEY", planted) + plantedTiers[place[1]:]
-			l := loader{settings: settings.Default(), rules: []files.File{someRules}, tiers: &files.File{Name: "tiers.yaml", Data: []byte(text)}}
+			l := loader{settings: settings.Default(), contents: contents{rules: []files.File{someRules}, tiers: &files.File{Name: "tiers.yaml", Data: []byte(text)}}}
 			g, err := l.generation()
 			reported := ""
 			if err != nil {

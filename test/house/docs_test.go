@@ -77,6 +77,9 @@ func TestExamples(t *testing.T) {
 			case section == "tiers" && strings.Contains(example, "\ndefault:"):
 				kind, s.Tiers.Path = "tiers", put("tiers.yaml", example)
 				_, err = config.Load(s)
+			case section == "rules" && strings.Contains(example, "by_tier"):
+				kind, s.Rules.TiersOf = "tiers of rules", put("tiers-of.yaml", example)
+				_, err = config.Load(s)
 			case sections[section]:
 				_, _, err = settings.Load(put("settings.yaml", example), nil)
 			default:

@@ -30,6 +30,7 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 	}
 	if rl.Set && !rl.Null {
 		r.fill(&rule, rl)
+		r.takeTiers(&rule, limits, f.Position)
 		r.modes(&rule, e)
 		r.sharedTiers(&rule, limits)
 		r.labels(&rule, limits)

@@ -56,6 +56,8 @@ type Options struct {
 	// Scopes are the stores that rules can name. The first is that of the region. Nil: there is no
 	// other one.
 	Scopes []Scope
+	// TiersOf is the file rules.tiers_of. Nil: none.
+	TiersOf *files.File
 	// Report takes the problems, and Warn the warnings.
 	Report, Warn *strict.Report
 }
@@ -110,6 +112,7 @@ func newReader(o Options) *rulesReader {
 	if o.UsageReports {
 		r.rules.ReportUsage()
 	}
+	r.readTiersOf()
 	return r
 }
 
@@ -127,6 +130,8 @@ type rulesReader struct {
 	fallback policyChoice    // of limits that name no policy
 	offers   offers          // of the rule that is being read
 	scope    Scope           // of the rule that is being read
+
+	givenTiers []givenTiers // of rules.tiers_of
 }
 
 type domainReader struct {
@@ -240,6 +245,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 }
 
 func (r *rulesReader) finish() {
+	r.unusedTiers()
 	for _, d := range r.order {
 		if !d.filled {
 			r.Warn.Addf(d.at.File, d.at.Line, "domain", "no descriptors, so nothing is limited in %s", strict.Quote(d.name))

@@ -195,6 +195,9 @@ func (s Settings) WatchPaths() []string {
 	if s.Rules.Path != "" {
 		paths = append(paths, s.Rules.Path)
 	}
+	if s.Rules.TiersOf != "" {
+		paths = append(paths, s.Rules.TiersOf)
+	}
 	if s.Tiers.Source != TiersNone && s.Tiers.Path != "" {
 		paths = append(paths, s.Tiers.Path)
 	}

@@ -78,6 +78,7 @@ type Rules struct {
 	Source       string `yaml:"source" oneof:"files xds" doc:"where rules are: files (rules.path) or xds (an xDS server, rules.xds)"`
 	Path         string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
 	MergeDomains bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
+	TiersOf      string `yaml:"tiers_of" doc:"a file with limits by tier for rules that have none, such as those of an xDS server; empty: none"`
 	ShadowMode   bool   `yaml:"shadow_mode" doc:"shadow mode for all rules: rls evaluates and reports, and denies nothing"`
 	Policy       string `yaml:"policy" oneof:"sliding fixed sliding_counter" doc:"the policy of limits that name none: sliding (exact), fixed (fixed windows, as envoyproxy/ratelimit) or sliding_counter"`
 	XDS          XDS    `yaml:"xds"`
