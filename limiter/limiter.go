@@ -242,8 +242,7 @@ func asError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var noEnd *inflight.NoEndError
-	if errors.As(err, &noEnd) {
+	if noEnd, ok := errors.AsType[*inflight.NoEndError](err); ok {
 		return fmt.Errorf("%w (rule %s)", ErrInFlight, noEnd.Rule)
 	}
 	return err

@@ -213,8 +213,8 @@ func (ps Problems) Error() string {
 }
 
 func problemsOf(err error) (problems Problems) {
-	var all strict.Problems
-	if !errors.As(err, &all) {
+	all, ok := errors.AsType[strict.Problems](err)
+	if !ok {
 		return Problems{{Message: err.Error()}}
 	}
 	for _, p := range all {

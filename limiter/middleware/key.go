@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/text/clientaddr"
@@ -154,12 +155,7 @@ func (p *proxies) add(text string) error {
 }
 
 func (p *proxies) trust(a netip.Addr) bool {
-	for _, prefix := range p.prefixes {
-		if prefix.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.prefixes, func(prefix netip.Prefix) bool { return prefix.Contains(a) })
 }
 
 // client returns the address of the client.

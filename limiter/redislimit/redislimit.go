@@ -113,8 +113,7 @@ func (o *Options) settings() (settings.Settings, error) {
 	set(o.Timeout != 0, "Timeout", "STORE_TIMEOUT", o.Timeout.String())
 	s, _, err := settings.Load(o.Settings, environ)
 	if err != nil {
-		var problems strict.Problems
-		if errors.As(err, &problems) {
+		if problems, ok := errors.AsType[strict.Problems](err); ok {
 			for i := range problems {
 				if p := &problems[i]; fields[p.Path] != "" {
 					p.File, p.Path = "", fields[p.Path]
@@ -149,9 +148,7 @@ func (r *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 func (r *Store) Scopes() []string { return slices.Clone(r.scopes) }
 
 // Holds says that requests in flight may hold something in a scope from now on.
-func (r *Store) Holds(scope window.Scope) {
-	r.redis.Shared.Holds(scope)
-}
+func (r *Store) Holds(scope window.Scope) { r.redis.Shared.Holds(scope) }
 
 // End implements [window.Releaser].
 func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {

@@ -126,15 +126,7 @@ func isRule(text string) bool {
 }
 
 func isDigest(text string) bool {
-	if len(text) != 2*sha256.Size {
-		return false
-	}
-	for i := range len(text) {
-		if c := text[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return len(text) == 2*sha256.Size && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // parsePart is the inverse of appendPart. It accepts only what appendPart writes.

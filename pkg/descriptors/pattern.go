@@ -5,17 +5,19 @@ import "strings"
 // Wildcard stands for any number of bytes in the value of a pattern node.
 const Wildcard = "*"
 
-// A pattern is a value with wildcards, split into its parts.
-type pattern struct {
+// A Pattern is a value with wildcards, split into its parts. The zero value fits every value. A Pattern
+// may be used concurrently.
+type Pattern struct {
+	text           string
 	prefix, suffix string
 	middle         []string // the other parts in order, without empty ones
 	shortest       int      // the length of the shortest value that matches
 }
 
-// compile splits a value with at least one wildcard.
-func compile(value string) pattern {
-	parts := strings.Split(value, Wildcard)
-	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1]}
+// NewPattern returns the pattern of a text, which has at least one wildcard.
+func NewPattern(text string) Pattern {
+	parts := strings.Split(text, Wildcard)
+	p := Pattern{text: text, prefix: parts[0], suffix: parts[len(parts)-1]}
 	p.shortest = len(p.prefix) + len(p.suffix)
 	for _, part := range parts[1:max(1, len(parts)-1)] {
 		// Adjacent wildcards mean the same as one.
@@ -27,18 +29,15 @@ func compile(value string) pattern {
 	return p
 }
 
-// match reports whether a value fits.
-func (p *pattern) match(value string) bool { return p.ends(value) && p.between(value) }
-
 // ends reports whether the beginning and the end of a value fit, and whether it is long enough.
-func (p *pattern) ends(value string) bool {
+func (p *Pattern) ends(value string) bool {
 	return len(value) >= p.shortest && strings.HasPrefix(value, p.prefix) && strings.HasSuffix(value, p.suffix)
 }
 
 // between reports whether the rest of a value fits whose ends do. It takes the first occurrence of
 // each middle part, which leaves the most for the parts after it. So it never has to go back, and
 // reads the value once.
-func (p *pattern) between(value string) bool {
+func (p *Pattern) between(value string) bool {
 	rest := value[len(p.prefix) : len(value)-len(p.suffix)]
 	for _, part := range p.middle {
 		at := strings.Index(rest, part)
@@ -50,16 +49,6 @@ func (p *pattern) between(value string) bool {
 	return true
 }
 
-// A Pattern is a value with wildcards that is compared with others. The zero value fits every value.
-// A Pattern may be used concurrently.
-type Pattern struct {
-	text string
-	pattern
-}
-
-// NewPattern returns the pattern of a text, which has at least one wildcard.
-func NewPattern(text string) Pattern { return Pattern{text, compile(text)} }
-
 // String returns the text of the pattern.
 func (p *Pattern) String() string { return p.text }
 
@@ -68,7 +57,7 @@ func (p *Pattern) String() string { return p.text }
 func (p *Pattern) Covers(narrow string) bool {
 	// Match narrow as if it were a value. Only a star of p matches a star of narrow, so
 	// a match holds for every value of narrow.
-	return p.match(narrow)
+	return p.ends(narrow) && p.between(narrow)
 }
 
 // Overlaps reports whether some value fits both patterns. This is so if one prefix begins
@@ -88,8 +77,8 @@ func Fits(pattern, value string) bool {
 	if !strings.Contains(pattern, Wildcard) {
 		return pattern == value
 	}
-	p := compile(pattern)
-	return p.match(value)
+	p := NewPattern(pattern)
+	return p.Covers(value)
 }
 
 // Intersect returns patterns that together fit the values which fit both a and b, without duplicates.

@@ -32,7 +32,7 @@ func TestCoversAndOverlap(t *testing.T) {
 		p, q := NewPattern(a), NewPattern(b)
 		covers, overlap := true, false
 		for _, v := range values {
-			inA, inB := p.match(v), q.match(v)
+			inA, inB := p.Covers(v), q.Covers(v)
 			covers = covers && (inA || !inB)
 			overlap = overlap || inA && inB
 		}

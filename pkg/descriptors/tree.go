@@ -80,8 +80,7 @@ type keyNode[R any] struct {
 }
 
 type patternNode[R any] struct {
-	pattern
-	value string
+	Pattern
 	*node[R]
 }
 
@@ -129,32 +128,27 @@ func (l *level[R]) child(p Node) *node[R] {
 			l.few = nil
 		}
 	}
-	if !p.AnyValue && !p.Pattern {
-		n := k.values[p.Value]
-		if n == nil {
-			n = new(node[R])
-			if k.values == nil {
-				k.values = make(map[string]*node[R])
-			}
-			k.values[p.Value] = n
-		}
-		return n
-	}
 	if p.AnyValue {
 		if k.alone == nil {
 			k.alone = new(node[R])
 		}
 		return k.alone
 	}
-	if n := k.known[p.Value]; n != nil {
-		return n
+	among := &k.values
+	if p.Pattern {
+		among = &k.known
 	}
-	n := new(node[R])
-	if k.known == nil {
-		k.known = make(map[string]*node[R])
+	n := (*among)[p.Value]
+	if n == nil {
+		n = new(node[R])
+		if *among == nil {
+			*among = make(map[string]*node[R])
+		}
+		(*among)[p.Value] = n
+		if p.Pattern {
+			k.patterns = append(k.patterns, patternNode[R]{NewPattern(p.Value), n})
+		}
 	}
-	k.known[p.Value] = n
-	k.patterns = append(k.patterns, patternNode[R]{compile(p.Value), p.Value, n})
 	return n
 }
 
@@ -300,7 +294,7 @@ func (p Position[R]) Below() map[string][]Node {
 			nodes = append(nodes, Node{Key: key, Value: value})
 		}
 		for i := range k.patterns {
-			nodes = append(nodes, Node{Key: key, Value: k.patterns[i].value, Pattern: true})
+			nodes = append(nodes, Node{Key: key, Value: k.patterns[i].text, Pattern: true})
 		}
 		if k.alone != nil {
 			nodes = append(nodes, Node{Key: key, AnyValue: true})

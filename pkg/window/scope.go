@@ -64,8 +64,7 @@ func (e *PartError) GiveBack(ctx context.Context) {
 // FailedIn returns why a scope has not decided a group, from the error of [Store.Take]. It is nil
 // if the scope has decided. An error that is no [PartError] is that of every scope.
 func FailedIn(err error, s Scope) error {
-	var part *PartError
-	if errors.As(err, &part) {
+	if part, ok := errors.AsType[*PartError](err); ok {
 		return part.Failed[s]
 	}
 	return err
@@ -73,8 +72,7 @@ func FailedIn(err error, s Scope) error {
 
 // GiveBack calls [PartError.GiveBack] if err is a PartError.
 func GiveBack(ctx context.Context, err error) {
-	var part *PartError
-	if errors.As(err, &part) {
+	if part, ok := errors.AsType[*PartError](err); ok {
 		part.GiveBack(ctx)
 	}
 }

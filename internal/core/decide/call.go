@@ -275,8 +275,7 @@ func (c *Call) fold() {
 // markUndecided marks the limits that the store has not decided, because of cause. It reports
 // whether it has decided some.
 func (c *Call) markUndecided(cause error) (some bool) {
-	var part *window.PartError
-	parts := errors.As(cause, &part)
+	_, parts := errors.AsType[*window.PartError](cause)
 	for i := range c.verdict.Limits {
 		if _, without := window.WithoutLog(&c.batch.checks[i]); without && parts || window.FailedIn(cause, c.batch.checks[i].Scope) == nil {
 			some = true // decided, or it needs no store

@@ -82,8 +82,7 @@ func (c *Call) takeApart(ctx context.Context) error {
 			}
 		}
 		if err := c.takePart(ctx, c.decider.opts.Store); err != nil {
-			var part *window.PartError
-			if unconditional && errors.As(err, &part) {
+			if part, ok := errors.AsType[*window.PartError](err); ok && unconditional {
 				return errors.Join(part.Unwrap()...) // no scope has decided the others
 			}
 			return err
@@ -99,8 +98,7 @@ func (c *Call) takePart(ctx context.Context, store window.Store) error {
 	}
 	decisions := make([]window.Decision, len(c.batch.part))
 	_, err := store.Take(ctx, window.MayWait, c.batch.part, decisions)
-	var part *window.PartError
-	if err != nil && !errors.As(err, &part) {
+	if _, ok := errors.AsType[*window.PartError](err); err != nil && !ok {
 		return err
 	}
 	for i, at := range c.batch.partAt {

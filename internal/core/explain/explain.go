@@ -190,7 +190,7 @@ func modeOf(s *decide.LimitStatus) string {
 		return ", charged even if the request is denied"
 	case s.Quota:
 		return ", one of several quota rules"
-	case s.RecordsDenied():
+	case s.Update.Records:
 		return ", recorded even if it does not fit while something remains"
 	default:
 		return ""

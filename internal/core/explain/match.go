@@ -2,7 +2,6 @@ package explain
 
 import (
 	"context"
-	"net/netip"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -211,14 +210,12 @@ func (p *Account) network() string {
 	return descriptors.EscapePart(first + ":")
 }
 
-func (p *Account) address() string { return addressText(p.query.Address) }
-
-// addressText returns the text of an address, or of a network if there are several.
-func addressText(a netip.Prefix) string {
-	if a.IsSingleIP() {
-		return a.Addr().String()
+// address returns the text of the address, or of the network if there are several.
+func (p *Account) address() string {
+	if p.query.Address.IsSingleIP() {
+		return p.query.Address.Addr().String()
 	}
-	return a.String()
+	return p.query.Address.String()
 }
 
 // overlaps reports whether the address or network of a log has an address of the subject.

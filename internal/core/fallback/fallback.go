@@ -120,23 +120,11 @@ func (u *knownUse) last() (hits uint64, until time.Duration) {
 	return max(u.hits, u.before), u.until
 }
 
-// epoch returns a clock of the time since 1970. It starts with the machine's clock and is not set
-// afterwards. Fixed windows begin by it.
-func epoch() func() time.Duration {
-	start := time.Now()
-	zero := time.Duration(start.UnixNano())
-	return func() time.Duration { return zero + time.Since(start) }
-}
-
 // New returns a Store that knows of no use.
 func New(o Options) (*Store, error) {
-	s := &Store{span: max(o.Timeout, minSpan), clock: o.Memory.Clock, instances: o.Instances}
+	s := &Store{span: max(o.Timeout, minSpan), instances: o.Instances}
 	if s.instances == nil {
 		s.instances = func(window.Scope) int { return 1 }
-	}
-	if s.clock == nil {
-		s.clock = epoch()
-		o.Memory.Clock = s.clock
 	}
 	known, err := otter.New(&otter.Options[window.LogID, *knownUse]{
 		MaximumSize: knownLogs,
@@ -147,6 +135,7 @@ func New(o Options) (*Store, error) {
 	}
 	s.known = known
 	s.store = memstore.New(o.Memory)
+	s.clock = s.store.Now
 	return s, nil
 }
 

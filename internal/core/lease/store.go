@@ -285,8 +285,8 @@ func (s *Store) putBack(g *group, now time.Duration) {
 // putBackAfter is putBack for a group that is not allowed. If some scopes have failed, the caller
 // may still allow it: then the leases are put back when it takes the rest back.
 func (s *Store) putBackAfter(err error, g *group, now time.Duration) {
-	var part *window.PartError
-	if !errors.As(err, &part) || part.Undo == nil {
+	part, ok := errors.AsType[*window.PartError](err)
+	if !ok || part.Undo == nil {
 		s.putBack(g, now)
 		return
 	}
@@ -341,8 +341,8 @@ func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Dura
 // takePart takes the decisions of the scopes that have not failed, now and after they were taken
 // back.
 func (g *group) takePart(err error, decisions []window.Decision, at []int) {
-	var part *window.PartError
-	if !errors.As(err, &part) {
+	part, ok := errors.AsType[*window.PartError](err)
+	if !ok {
 		return
 	}
 	take := func() {

@@ -26,23 +26,11 @@ func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) stri
 const OverrideName = "override"
 
 // maxName is the maximum length of a rule's name in bytes.
-const maxName = 64
+const maxName = tier.MaxLabelName
 
 // ValidName reports whether a name can be used unchanged. Envoy writes it unescaped into
 // a header.
-func ValidName(name string) bool {
-	if name == "" || len(name) > maxName {
-		return false
-	}
-	for _, c := range []byte(name) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
-}
+func ValidName(name string) bool { return tier.ValidLabelName(name) }
 
 // maxShownName is the maximum length of [Rule.GivenName] in bytes.
 const maxShownName = 1 << 10

@@ -98,9 +98,6 @@ func (s *LimitStatus) Unknown() bool { return s.DecidedBy == ByRuleAllow }
 // answer.
 func (s *LimitStatus) DeniedUndecided() bool { return s.DecidedBy >= ByRuleDeny }
 
-// RecordsDenied reports whether a cost that is denied while something remains is recorded.
-func (s *LimitStatus) RecordsDenied() bool { return s.Update.Records }
-
 // Over reports whether the limit had no room and is not only observed.
 func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed() }
 
@@ -207,10 +204,4 @@ func (s *LimitStatus) Span() (span time.Duration, exact bool) {
 // Caller returns the caller that the limit counts.
 func (s *LimitStatus) Caller(req *identity.Request) identity.CallerInfo {
 	return identity.CallerOf(req, s.Rule, s.Descriptor, s.Subject, s.Source == SourceUnresolved)
-}
-
-// Values returns the values of the entries that name the log of the limit, as [identity.LogValues]
-// does.
-func (s *LimitStatus) Values(req *identity.Request) string {
-	return identity.LogValues(req, s.Rule, s.Descriptor)
 }

@@ -295,7 +295,7 @@ func whose(s *decide.LimitStatus, req *identity.Request) string {
 	case p.Digest != "":
 		return "key " + tier.ShortDigest(p.Digest)
 	}
-	if values := s.Values(req); values != "" {
+	if values := identity.LogValues(req, s.Rule, s.Descriptor); values != "" {
 		return values
 	}
 	if s.Rule.Subject != "" && p.Address != "" {

@@ -6,14 +6,8 @@ import "strings"
 
 // ValidName reports whether text is a token of RFC 9110: the name of a field, or an authentication scheme.
 func ValidName(text string) bool {
-	for _, b := range []byte(text) {
-		switch {
-		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9':
-		case strings.IndexByte("!#$%&'*+-.^_`|~", b) < 0:
-			return false
-		}
-	}
-	return text != ""
+	const bytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
+	return text != "" && strings.Trim(text, bytes) == ""
 }
 
 // ValidValue reports whether text can be the value of a field: it has no control characters but tabs.

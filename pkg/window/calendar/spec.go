@@ -116,8 +116,7 @@ func FieldErrors(err error) (mistakes []*FieldError) {
 		return nil
 	}
 	for _, e := range joined.Unwrap() {
-		var mistake *FieldError
-		if errors.As(e, &mistake) {
+		if mistake, ok := errors.AsType[*FieldError](e); ok {
 			mistakes = append(mistakes, mistake)
 		}
 	}
@@ -137,7 +136,7 @@ func (r *reader) unit(name string) Unit {
 	case name == "":
 		r.fail("unit", "is missing; write hour, day, week, month, quarter or year")
 	case !ok:
-		r.fail("unit", "%q is not a unit of a calendar; write hour, day, week, month, quarter or year", shown(name))
+		r.fail("unit", "%.64q is not a unit of a calendar; write hour, day, week, month, quarter or year", name)
 	}
 	return u
 }
@@ -151,7 +150,7 @@ func (r *reader) zone(name string) *time.Location {
 	case name == "Local":
 		r.fail("time_zone", "Local is another zone on each machine; write a name of the IANA database, such as Europe/Berlin")
 	case err != nil:
-		r.fail("time_zone", "unknown time zone %q; write a name of the IANA database, such as Europe/Berlin, America/New_York or UTC", shown(name))
+		r.fail("time_zone", "unknown time zone %.64q; write a name of the IANA database, such as Europe/Berlin, America/New_York or UTC", name)
 	}
 	return zone
 }
@@ -162,7 +161,7 @@ func (r *reader) anchor(u Unit, s Starts) (a anchor) {
 	if s.Month != "" && r.has(u >= Quarter, u, "month", "a quarter or a year") {
 		month, ok := parseMonth(s.Month)
 		if !ok {
-			r.fail("starts.month", "%q is not a month; write 1 to 12 or january to december", shown(s.Month))
+			r.fail("starts.month", "%.64q is not a month; write 1 to 12 or january to december", s.Month)
 		}
 		a.month = month
 	}
@@ -172,7 +171,7 @@ func (r *reader) anchor(u Unit, s Starts) (a anchor) {
 	if s.Weekday != "" && r.has(u == Week, u, "weekday", "a week") {
 		weekday, ok := parseWeekday(s.Weekday)
 		if !ok {
-			r.fail("starts.weekday", "%q is not a day of the week; write monday to sunday", shown(s.Weekday))
+			r.fail("starts.weekday", "%.64q is not a day of the week; write monday to sunday", s.Weekday)
 		}
 		a.weekday = weekday
 	}
@@ -245,14 +244,4 @@ func parseDay(text string) (int, bool) {
 		n = n*10 + int(text[i]-'0')
 	}
 	return n, n >= 1 && n <= maxDay
-}
-
-// maxShown bounds how much of a text a message repeats, in bytes.
-const maxShown = 64
-
-func shown(text string) string {
-	if len(text) > maxShown {
-		return text[:maxShown] + "…"
-	}
-	return text
 }

@@ -36,13 +36,8 @@ func (r *Reading) Packed() []byte { return r.log }
 // hold at r.Now. Only a [window.TokenBucket] needs the limit: what is missing until its burst.
 func (r *Reading) Used(l window.Limit) uint64 {
 	var s packed.State
-	r.look(&s, &window.Check{Limit: r.limit(l)})
+	s.Look(r.log, r.now().Microseconds(), &window.Check{Limit: r.limit(l)})
 	return s.View().Used()
-}
-
-// look fills s in with the log at r.Now.
-func (r *Reading) look(s *packed.State, c *window.Check) {
-	s.Look(r.log, r.now().Microseconds(), c)
 }
 
 // limit returns l for the log of r.
@@ -63,7 +58,7 @@ func (r *Reading) Ask(l window.Limit) (d window.Decision) {
 		return d
 	}
 	var s packed.State
-	r.look(&s, &c)
+	s.Look(r.log, r.now().Microseconds(), &c)
 	s.Answer(&c, s.Room(&c), &d)
 	return d
 }

@@ -131,26 +131,13 @@ func (s *Store) nodeOf(client *redis.Client) *node {
 	return n.(*node)
 }
 
-// each calls f for every node.
-func (s *Store) each(f func(*node)) {
+// all yields every node.
+func (s *Store) all(yield func(*node) bool) {
 	if s.single != nil {
-		f(s.single)
+		yield(s.single)
+		return
 	}
-	s.nodes.Range(func(_, n any) bool {
-		f(n.(*node))
-		return true
-	})
-}
-
-// nodeAt returns the node at an address, or nil if the store does not know it yet.
-func (s *Store) nodeAt(address string) (found *node) {
-	s.nodes.Range(func(_, n any) bool {
-		if n := n.(*node); n.address == address {
-			found = n
-		}
-		return found == nil
-	})
-	return found
+	s.nodes.Range(func(_, n any) bool { return yield(n.(*node)) })
 }
 
 // forget removes a node that is no longer asked.

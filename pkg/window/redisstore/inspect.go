@@ -75,8 +75,10 @@ func (s inspected) Of(ctx context.Context, key string) (admin.Server, error) {
 
 // At implements [admin.Servers].
 func (s inspected) At(address string) admin.Server {
-	if n := s.nodeAt(address); n != nil {
-		return n
+	for n := range s.all {
+		if n.address == address {
+			return n
+		}
 	}
 	return nil
 }

@@ -130,21 +130,18 @@ const (
 // requests, nothing else shows that they write again.
 func (s *Store) keep() {
 	for s.pause(keepInterval / 2) {
-		s.each(func(n *node) {
-			if n.refuses.Load() != nil && !n.open.Load() {
-				ctx, cancel := s.bounded(s.life.stopped)
-				defer cancel()
-				_ = n.charge(ctx) // the next call finds out what is wrong
-				return
-			}
-			age, known := n.clock.Age()
-			if !known || age < keepInterval/2 || n.open.Load() || serverclock.Now()-n.lastAsked.Load() > int64(keepFor) {
-				return
-			}
+		for n := range s.all {
 			ctx, cancel := s.bounded(s.life.stopped)
-			defer cancel()
-			_ = n.greet(ctx) // the next call finds out what is wrong
-		})
+			age, known := n.clock.Age()
+			switch { // the next call finds out what is wrong
+			case n.open.Load():
+			case n.refuses.Load() != nil:
+				_ = n.charge(ctx)
+			case known && age >= keepInterval/2 && serverclock.Now()-n.lastAsked.Load() <= int64(keepFor):
+				_ = n.greet(ctx)
+			}
+			cancel()
+		}
 	}
 }
 

@@ -101,14 +101,10 @@ func (s *Store) Stats() Stats {
 	for class, n := range c.failures {
 		stats.Failures[class] = n.Load()
 	}
-	if s.single != nil {
-		stats.Nodes = append(stats.Nodes, s.single.stats())
-	}
 	s.dropIdle()
-	s.nodes.Range(func(_, n any) bool {
-		stats.Nodes = append(stats.Nodes, n.(*node).stats())
-		return true
-	})
+	for n := range s.all {
+		stats.Nodes = append(stats.Nodes, n.stats())
+	}
 	if s.cluster != nil {
 		s.topology.mu.Lock()
 		if !s.topology.known && s.topology.failed != nil {
@@ -124,16 +120,14 @@ func (s *Store) Stats() Stats {
 // have no slot any more.
 func (s *Store) dropIdle() {
 	var last int64
-	s.nodes.Range(func(_, n any) bool {
-		last = max(last, n.(*node).lastAsked.Load())
-		return true
-	})
-	s.nodes.Range(func(client, n any) bool {
-		if n := n.(*node); !n.open.Load() && last-n.lastAsked.Load() > int64(forgetAfter) {
-			s.nodes.Delete(client)
+	for n := range s.all {
+		last = max(last, n.lastAsked.Load())
+	}
+	for n := range s.all {
+		if !n.open.Load() && last-n.lastAsked.Load() > int64(forgetAfter) {
+			s.forget(n)
 		}
-		return true
-	})
+	}
 }
 
 func (n *node) stats() NodeStats {

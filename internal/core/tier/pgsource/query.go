@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -53,15 +52,8 @@ func manyIDs(ids []string) question {
 
 // array returns texts as an array in PostgreSQL's text format.
 func array(texts []string) string {
-	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	b := []byte{'{'}
-	for i, text := range texts {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(append(append(b, '"'), quote.Replace(text)...), '"')
-	}
-	return string(append(b, '}'))
+	b, _ := pgtype.NewMap().Encode(pgtype.TextArrayOID, pgtype.TextFormatCode, texts, nil) // texts have a form
+	return string(b)
 }
 
 // errParameters is wrapped by errors about the parameters of a query.

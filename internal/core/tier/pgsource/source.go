@@ -210,15 +210,14 @@ func (s *Source) ask(ctx context.Context, q question) (found answers, again bool
 
 // badRecord reports whether an error is about the content of one row.
 func badRecord(err error) bool {
-	var tooLong *pgproto3.ExceededMaxBodyLenErr
-	return errors.Is(err, tier.ErrBadRecord) || errors.As(err, &tooLong)
+	_, tooLong := errors.AsType[*pgproto3.ExceededMaxBodyLenErr](err)
+	return tooLong || errors.Is(err, tier.ErrBadRecord)
 }
 
 // sqlState returns PostgreSQL's code of an error, or an empty text if the error is not
 // from the server.
 func sqlState(err error) string {
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return refused.Code
 	}
 	return ""

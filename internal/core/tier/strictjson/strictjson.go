@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -58,14 +59,8 @@ const MaxName = 64
 
 // IsName reports whether a text is a name: 1 to [MaxName] letters, digits and _.-
 func IsName(text string) bool {
-	for _, c := range []byte(text) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
-		default:
-			return false
-		}
-	}
-	return text != "" && len(text) <= MaxName
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+	return text != "" && len(text) <= MaxName && strings.Trim(text, letters) == ""
 }
 
 // notJSON returns an error without the library's message, which quotes the text.

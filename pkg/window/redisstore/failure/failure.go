@@ -68,8 +68,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Of returns the class of an error of a [redisstore.Store], or "" of another error.
 func Of(err error) Class {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Class
 	}
 	return ""
@@ -99,8 +98,7 @@ var prefixes = []struct {
 
 // Classify returns the class of an error of a client.
 func Classify(err error) Class {
-	var server redis.Error
-	if errors.As(err, &server) {
+	if server, ok := errors.AsType[redis.Error](err); ok {
 		text := strings.TrimPrefix(server.Error(), "ERR ")
 		for _, p := range prefixes {
 			// Redis 6.2 puts the error of a command in a script after its position, as -OOM.
