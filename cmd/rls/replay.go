@@ -193,10 +193,8 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		return nil, usage("--against-tiers: name the rules of these tiers with --against")
 	}
 	for i, log := range r.Logs {
-		for _, other := range r.Logs[:i] {
-			if log == other || outfile.Same(log, other) {
-				return nil, usage("%s and %s are one log, whose requests would count twice: name it once", other, log)
-			}
+		if at := slices.IndexFunc(r.Logs[:i], func(other string) bool { return log == other || outfile.Same(log, other) }); at >= 0 {
+			return nil, usage("%s and %s are one log, whose requests would count twice: name it once", r.Logs[at], log)
 		}
 	}
 	if r.Reorder == 0 {

@@ -37,7 +37,9 @@ type Engine struct {
 	o        EngineOptions
 	now      *decider
 	was      *decider // nil without Against
-	changed  changed
+	changed  Comparison
+	newly    *tops // denied, and freed
+	freed    *tops
 	counts   Counts
 	from, to time.Duration // of the requests, since 1970
 	series   Series
@@ -59,7 +61,7 @@ func NewEngine(o EngineOptions) *Engine {
 		e.wants = append(e.wants, accesslog.Duration)
 	}
 	if o.Against != nil {
-		e.was, e.changed = newDecider(o.Against, o.MaxBytes, &e.sample), changed{newly: newTops(), freed: newTops()}
+		e.was, e.newly, e.freed = newDecider(o.Against, o.MaxBytes, &e.sample), newTops(), newTops()
 	}
 	return e
 }
@@ -168,7 +170,15 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 			return err
 		}
 		e.was.sum(&was, r.At)
-		e.changed.count(&got, &was, r.At)
+		switch {
+		case got.allowed == was.allowed:
+		case was.allowed:
+			e.changed.NewlyDenied++
+			e.newly.add(got.match.caller, r.At, got.subject)
+		default:
+			e.changed.Freed++
+			e.freed.add(was.match.caller, r.At, was.subject)
+		}
 	}
 	e.sample.bound(r.At.Microseconds())
 	if e.o.Decisions != nil {
@@ -199,33 +209,9 @@ func (e *Engine) Report(ctx context.Context, logs accesslog.Stats) (*Report, err
 	r.Rules, r.Totals = n.tally.report(locations)
 	r.Near = n.tally.near.n
 	if e.was != nil {
-		r.Against = e.changed.report(e.was)
+		c := e.changed
+		c.Allowed, c.Denied, c.NewlyDeniedTop, c.FreedTop = e.was.allowed, e.was.denied, e.newly.rows(), e.freed.rows()
+		r.Against = &c
 	}
 	return r, nil
-}
-
-// changed counts the requests that two generations of rules decide differently.
-type changed struct {
-	newlyDenied, freedRequests uint64
-	newly, freed               *tops
-}
-
-// count counts a request by what the rules of the report and those of now decide.
-func (c *changed) count(got, was *outcome, t time.Duration) {
-	switch {
-	case got.allowed == was.allowed:
-	case was.allowed:
-		c.newlyDenied++
-		c.newly.add(got.match.caller, t, got.subject)
-	default:
-		c.freedRequests++
-		c.freed.add(was.match.caller, t, was.subject)
-	}
-}
-
-func (c *changed) report(was *decider) *Comparison {
-	return &Comparison{
-		Allowed: was.allowed, Denied: was.denied, NewlyDenied: c.newlyDenied, Freed: c.freedRequests,
-		NewlyDeniedTop: c.newly.rows(), FreedTop: c.freed.rows(),
-	}
 }

@@ -21,8 +21,6 @@ type textOp struct {
 	written   string    // as the format has it
 	time      *timeSlot // nil: it is no time
 	end       []byte    // the text behind it; empty: the end of the line
-	fault     string    // if the text behind it is not there
-	ambiguous string    // if the text before it is in its value too
 }
 
 // A textParser takes lines of a text format apart. It accepts a line only if there is one way to do
@@ -54,7 +52,7 @@ func (p *textParser) parse(line []byte, out *fields) string {
 			n = indexText(line[i:], op.end)
 		}
 		if n < 0 {
-			return op.fault
+			return "lacks the text that the format has behind " + op.written
 		}
 		if op.time != nil {
 			at, ok := op.time.read(line[i : i+n])
@@ -69,7 +67,7 @@ func (p *textParser) parse(line []byte, out *fields) string {
 			}
 			out.times[slot] = at
 		} else if len(before) > 0 && slot > 0 && indexText(line[boundary+1:i+n], before) >= 0 {
-			return op.ambiguous // the text before the value is in the value too
+			return "can be read in two ways: the text that the format has before " + op.written + " is in a value too"
 		}
 		text := line[i : i+n]
 		if p.escapes && indexByte(text, '\\') >= 0 {
@@ -151,14 +149,11 @@ func newTextFormat(name, text string) (*format, error) {
 
 // setEnd sets the text behind the last operator, or before the first one.
 func (f *textFormat) setEnd(literal string) {
-	n := len(f.ops)
-	if n == 0 {
+	if n := len(f.ops); n > 0 {
+		f.ops[n-1].end = []byte(literal)
+	} else {
 		f.first = []byte(literal)
-		return
 	}
-	op := &f.ops[n-1]
-	op.end = []byte(literal)
-	op.fault = fmt.Sprintf("lacks the text that the format has behind %s", op.written)
 }
 
 func (f *textFormat) add(literal string, op textOp) error {
@@ -168,7 +163,6 @@ func (f *textFormat) add(literal string, op textOp) error {
 	if len(f.ops) == maxOperatorsOfText {
 		return fmt.Errorf("the log format has more than %d operators", maxOperatorsOfText)
 	}
-	op.ambiguous = fmt.Sprintf("can be read in two ways: the text that the format has before %s is in a value too", op.written)
 	f.setEnd(literal)
 	f.ops = append(f.ops, op)
 	return nil

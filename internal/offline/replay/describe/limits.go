@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/identity"
@@ -207,24 +206,11 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 	d.memory.list = append(d.memory.list, one)
 }
 
-// costOf returns the number of hits in a value, as Envoy reads it.
+// costOf returns the number of hits in a value. Envoy drops the rest of a fraction.
 func costOf(v accesslog.Value) (uint64, bool) {
-	if v.State != accesslog.Present {
+	f, err := strconv.ParseFloat(string(bytes.TrimSpace(v.Text)), 64)
+	if v.State != accesslog.Present || err != nil || !(f >= 0 && f <= envoyfile.MaxCost) {
 		return 0, false
-	}
-	text := string(bytes.TrimSpace(v.Text))
-	if strings.Contains(text, "_") {
-		return 0, false
-	}
-	if digits, ok := strings.CutPrefix(strings.ToLower(strings.TrimPrefix(text, "+")), "0x"); ok && !strings.Contains(digits, "p") {
-		text += "p0" // Envoy takes 0x10, too
-	}
-	f, err := strconv.ParseFloat(text, 64)
-	switch {
-	case err != nil, f < 0, f > envoyfile.MaxCost:
-		return 0, false
-	case math.IsNaN(f):
-		return 1 << 63, true // as Envoy sends it
 	}
 	return uint64(f), true
 }

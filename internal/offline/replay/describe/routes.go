@@ -13,16 +13,16 @@ import (
 
 // hosts are the virtual hosts of a manager, by their domains.
 type hosts struct {
-	exact          map[string]*host
-	suffix, prefix []wildcard // the longest first
-	all            *host
-	only           *host // set if the authority does not matter
-	list           []*host
+	exact map[string]*host
+	wild  []wildcard // suffixes, then prefixes, the longest first
+	all   *host
+	only  *host // set if the authority does not matter
+	list  []*host
 }
 
 type wildcard struct {
-	text string
-	host *host
+	prefix, suffix string // one is empty
+	host           *host
 }
 
 // host is a compiled virtual host.
@@ -62,18 +62,18 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 			case name == "*":
 				m.hosts.all = h
 			case strings.HasPrefix(name, "*"):
-				m.hosts.suffix = append(m.hosts.suffix, wildcard{name[1:], h})
+				m.hosts.wild = append(m.hosts.wild, wildcard{"", name[1:], h})
 			case strings.HasSuffix(name, "*"):
-				m.hosts.prefix = append(m.hosts.prefix, wildcard{name[:len(name)-1], h})
+				m.hosts.wild = append(m.hosts.wild, wildcard{name[:len(name)-1], "", h})
 			default:
 				m.hosts.exact[name] = h
 			}
 		}
 	}
-	longest := func(a, b wildcard) int { return cmp.Compare(len(b.text), len(a.text)) }
-	slices.SortStableFunc(m.hosts.suffix, longest)
-	slices.SortStableFunc(m.hosts.prefix, longest)
-	if m.hosts.all != nil && len(m.hosts.exact)+len(m.hosts.prefix)+len(m.hosts.suffix) == 0 {
+	slices.SortStableFunc(m.hosts.wild, func(a, b wildcard) int {
+		return cmp.Or(cmp.Compare(len(b.suffix), len(a.suffix)), cmp.Compare(len(b.prefix), len(a.prefix)))
+	})
+	if m.hosts.all != nil && len(m.hosts.exact)+len(m.hosts.wild) == 0 {
 		m.hosts.only = m.hosts.all
 	} else {
 		a := accesslog.Authority
@@ -292,23 +292,12 @@ func (m *manager) host(d *Describer, r *accesslog.Record) *host {
 			name = name[:i]
 		}
 	}
-	d.buffer = d.buffer[:0]
-	for _, c := range name {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		d.buffer = append(d.buffer, c)
-	}
-	if h := m.hosts.exact[string(d.buffer)]; h != nil {
+	lower := string(bytes.ToLower(name))
+	if h := m.hosts.exact[lower]; h != nil {
 		return h
 	}
-	for _, w := range m.hosts.suffix {
-		if len(d.buffer) > len(w.text) && string(d.buffer[len(d.buffer)-len(w.text):]) == w.text {
-			return w.host
-		}
-	}
-	for _, w := range m.hosts.prefix {
-		if len(d.buffer) > len(w.text) && string(d.buffer[:len(w.text)]) == w.text {
+	for _, w := range m.hosts.wild {
+		if len(lower) > len(w.prefix)+len(w.suffix) && strings.HasPrefix(lower, w.prefix) && strings.HasSuffix(lower, w.suffix) {
 			return w.host
 		}
 	}

@@ -80,16 +80,10 @@ func callersOf(all []replay.DeniedSubject, name, class string) callers {
 
 // lead says what belongs to the title.
 func lead(r *replay.Report) string {
-	all := deniedMost(r)
-	switch {
-	case r.Requests == 0:
+	if r.Requests == 0 {
 		return "The logs have no request that could be decided."
-	case r.Denied == 0 || len(all) == 0 || all[0].Observed:
-		return words.Counted(r.Requests, "request") + " of the logs were decided."
 	}
-	one := all[0]
-	return safetext.Text(fmt.Sprintf("%s of %s. Most denials are of the rule %s: it denied %s of %s at least once.", words.Count(r.Denied), words.Counted(r.Requests, "request"),
-		terminal.Fit(ofRule(one.Rule, one.Tier), 80), words.Count(one.DeniedLogs), words.Counted(one.Logs, "caller")))
+	return words.Counted(r.Requests, "request") + " of the logs were decided."
 }
 
 // shown returns an element with a text from anywhere, in which every character can be seen.

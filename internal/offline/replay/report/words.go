@@ -1,9 +1,7 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/offline/replay"
@@ -39,23 +37,6 @@ func ofRule(rule, tier string) string {
 		return rule
 	}
 	return rule + ", tier " + tier
-}
-
-// deniedMost returns the rules that denied, the one that denied most first.
-func deniedMost(r *replay.Report) []*replay.RuleReport {
-	var all []*replay.RuleReport
-	for i := range r.Rules {
-		if r.Rules[i].Denied > 0 {
-			all = append(all, &r.Rules[i])
-		}
-	}
-	slices.SortStableFunc(all, func(a, b *replay.RuleReport) int {
-		if a.Observed != b.Observed { // an observed limit denies nothing
-			return map[bool]int{true: 1, false: -1}[a.Observed]
-		}
-		return cmp.Compare(b.Denied, a.Denied)
-	})
-	return all
 }
 
 // smallest says which limit denies less than a fraction of the requests.
