@@ -9,6 +9,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
@@ -17,12 +18,10 @@ import (
 // of tests reached.
 type Coverage struct {
 	parts     []Part
-	begins    map[*rules.Rule]int // where the parts of a rule begin in parts
-	overrides map[override]int    // where they are in parts
+	at        map[Part]int           // where a part is, by the part that nothing has reached
+	locations map[*rules.Rule]string // of rules
+	tiers     string                 // the location of overrides
 }
-
-// override names an override: of a subject, for the rules with a name.
-type override struct{ subject, rule string }
 
 // A Part is a rule with its limits for one tier, for all tiers that it does not name, or for one
 // subject.
@@ -34,50 +33,44 @@ type Part struct {
 	Subject string
 	// Requests is how many requests reached it.
 	Requests int
-
-	of *rules.Rule
 }
 
 // NewCoverage returns the coverage of the rules of a generation, and of the overrides in a tiers
 // file. Nothing is reached yet.
 func NewCoverage(g *config.Generation, tiersFile string) *Coverage {
-	c := &Coverage{begins: make(map[*rules.Rule]int), overrides: make(map[override]int)}
+	c := &Coverage{at: make(map[Part]int), locations: make(map[*rules.Rule]string), tiers: cmp.Or(tiersFile, "built-in tiers.yaml")}
 	names := make(map[string]bool)
 	for i, rule := range g.Rules.All() {
-		c.begins[rule], names[rule.Name] = len(c.parts), true
-		add := func(tier string) {
-			c.parts = append(c.parts, Part{Location: g.Locations[i].String(), Rule: rule.Name, Tier: tier, of: rule})
-		}
+		c.locations[rule], names[rule.Name] = g.Locations[i].String(), true
 		if len(rule.ByTier) == 0 || len(rule.Terms.Limits) > 0 || rule.Terms.Unlimited {
-			add("")
+			c.add(Part{Location: c.locations[rule], Rule: rule.Name})
 		}
 		for _, tier := range slices.Sorted(maps.Keys(rule.ByTier)) {
-			add(tier)
+			c.add(Part{Location: c.locations[rule], Rule: rule.Name, Tier: tier})
 		}
 	}
-	tiers := g.Rules.Tiers()
-	if tiers == nil {
-		return c
-	}
-	var all []override
-	for s := range tiers.All() {
-		if s.Extra == nil {
-			continue
-		}
-		for rule := range s.Extra.Overrides {
+	var overrides []Part
+	for s := range cmp.Or(g.Rules.Tiers(), new(tier.Directory)).All() {
+		for rule := range cmp.Or(s.Extra, new(tier.Extra)).Overrides {
 			if names[rule] { // loading the tiers warns of all others
-				all = append(all, override{s.ID, rule})
+				overrides = append(overrides, Part{Location: c.tiers, Rule: rule, Subject: s.ID})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b override) int {
-		return cmp.Or(cmp.Compare(a.subject, b.subject), cmp.Compare(a.rule, b.rule))
+	slices.SortFunc(overrides, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Rule, b.Rule))
 	})
-	for _, o := range all {
-		c.overrides[o] = len(c.parts)
-		c.parts = append(c.parts, Part{Location: cmp.Or(tiersFile, "built-in tiers.yaml"), Rule: o.rule, Subject: o.subject})
+	for _, p := range overrides {
+		c.add(p)
 	}
 	return c
+}
+
+func (c *Coverage) add(p Part) {
+	if _, known := c.at[p]; !known {
+		c.at[p] = len(c.parts)
+		c.parts = append(c.parts, p)
+	}
 }
 
 // Parts returns everything that requests can reach, in the order of the rules. Overrides follow.
@@ -116,27 +109,25 @@ func (c *Coverage) count(v *decide.Verdict) {
 
 // reachOverride counts a request that reached a subject's override of a rule.
 func (c *Coverage) reachOverride(subject string, rule *rules.Rule) {
-	if at, ok := c.overrides[override{subject, rule.Name}]; ok {
-		c.parts[at].Requests++
-	}
+	c.reachPart(Part{Location: c.tiers, Rule: rule.Name, Subject: subject})
 }
 
 // reach counts a request that reached the limits of a rule for a tier, or for all tiers that the
 // rule does not name.
 func (c *Coverage) reach(rule *rules.Rule, tier string) {
-	first, ok := c.begins[rule]
-	if !ok {
-		return
+	p := Part{Location: c.locations[rule], Rule: rule.Name}
+	ofTier := p
+	if ofTier.Tier = tier; !c.reachPart(ofTier) {
+		c.reachPart(p)
 	}
-	for i := first; i < len(c.parts) && c.parts[i].of == rule; i++ {
-		if c.parts[i].Tier == tier {
-			c.parts[i].Requests++
-			return
-		}
+}
+
+func (c *Coverage) reachPart(p Part) (known bool) {
+	at, known := c.at[p]
+	if known {
+		c.parts[at].Requests++
 	}
-	if c.parts[first].Tier == "" {
-		c.parts[first].Requests++
-	}
+	return known
 }
 
 // A Report is how all tests went.
@@ -153,19 +144,14 @@ type Report struct {
 // Add adds the results of a file of tests, and the parts that its requests could reach. Parts that
 // other files reach too are counted together.
 func (r *Report) Add(results []Result, parts []Part, notRun int) {
-	type name struct{ location, rule, tier, subject string }
-	known := make(map[name]int, len(r.Parts))
-	of := func(p *Part) name { return name{p.Location, p.Rule, p.Tier, p.Subject} }
-	for i := range r.Parts {
-		known[of(&r.Parts[i])] = i
+	all := Coverage{at: make(map[Part]int)}
+	for _, p := range slices.Concat(r.Parts, parts) {
+		requests := p.Requests
+		p.Requests = 0
+		all.add(p)
+		all.parts[all.at[p]].Requests += requests
 	}
-	for i := range parts {
-		if at, ok := known[of(&parts[i])]; ok {
-			r.Parts[at].Requests += parts[i].Requests
-		} else {
-			r.Parts = append(r.Parts, parts[i])
-		}
-	}
+	r.Parts = all.parts
 	r.Results = append(r.Results, results...)
 	r.NotRun += notRun
 }
