@@ -71,7 +71,6 @@ func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problem
 	for _, rule := range now.Rules.All() {
 		l.byPath[rule.String()] = rule
 	}
-	var keys []liveKey
 	callers := make(map[liveKey][]insight.LimitUsage)
 	for source, logs := range instances {
 		for _, log := range logs {
@@ -79,16 +78,13 @@ func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problem
 			if log.Sent || log.Unlimited {
 				continue
 			}
-			if callers[k] == nil {
-				keys = append(keys, k)
-			}
 			if !slices.ContainsFunc(callers[k], func(o insight.LimitUsage) bool { return o.Policy == log.Policy && o.Window == log.Window }) {
 				callers[k] = append(callers[k], log)
 			}
 		}
 	}
-	for _, k := range keys {
-		l.caller(callers[k])
+	for _, logs := range callers {
+		l.caller(logs)
 	}
 	r.Live = &Live{Limits: l.sorted(), Problems: append([]string{}, problems...)}
 }
@@ -186,12 +182,8 @@ func who(u *insight.LimitUsage) string {
 
 // sameLog reports whether a limit counts in a log with this policy and window.
 func sameLog(u *insight.LimitUsage, l *explain.AccountLimit) bool {
-	return rules.ParsePolicy(u.Policy) == l.Limit.Policy && (l.Limit.Policy == window.InFlight || windowOf(u) == l.Limit.Window)
-}
-
-// windowOf returns the window of a log.
-func windowOf(u *insight.LimitUsage) time.Duration {
-	return time.Duration(u.Window*1e6+0.5) * time.Microsecond
+	length := time.Duration(u.Window*1e6+0.5) * time.Microsecond
+	return rules.ParsePolicy(u.Policy) == l.Limit.Policy && (l.Limit.Policy == window.InFlight || length == l.Limit.Window)
 }
 
 // limit returns the entry for a limit.
@@ -227,7 +219,7 @@ func (l *live) sorted() []LiveLimit {
 	all := []LiveLimit{}
 	for _, one := range l.found {
 		slices.SortFunc(one.Callers, func(a, b LiveCaller) int {
-			return cmp.Or(cmp.Compare(b.Used, a.Used), strings.Compare(a.Who, b.Who))
+			return cmp.Or(cmp.Compare(b.Used, a.Used), strings.Compare(a.Who, b.Who), strings.Compare(a.Tier, b.Tier), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.OldLimit, b.OldLimit))
 		})
 		if one.LeftOut = max(0, len(one.Callers)-MaxSubjects); one.LeftOut > 0 {
 			one.Callers = one.Callers[:MaxSubjects]
