@@ -38,8 +38,9 @@
 // # What if
 //
 // The arithmetic of a what-if is that of the stores, package window. One pass over the requests
-// decides for about a dozen limits at once, each on its own log of a caller. It sees the requests that
-// the limit applied to: after a denial, Envoy asks no further filter.
+// decides for about a dozen limits at once, each on its own log of a caller; one that no limit
+// denies has one log. It sees the requests that the limit applied to: after a denial, Envoy asks no
+// further filter.
 //
 // If all requests have one cost, a larger limit never denies more. So the table has the two limits
 // between which the smallest one is that denies less than a fraction of the requests.

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 
@@ -99,12 +100,15 @@ type variants struct {
 	mixed    bool   // they have several costs
 	// precision is that which the rule chooses for all values. If it is negative, it follows from each.
 	precision time.Duration
+	shares    bool // callers that no limit denies have one log
 	sample    *sample
 }
 
-// A variedLog is one log under each limit of variants.
+// A variedLog is one log under each limit of variants. While no limit denies, a sliding log is the same
+// under all.
 type variedLog struct {
-	logs   [][]byte // nil: nothing counts in any
+	shared []byte   // without logs, that of all limits
+	logs   [][]byte // by limit
 	denied uint64   // the set of limits that denied it
 }
 
@@ -115,7 +119,7 @@ const (
 )
 
 func (l *variedLog) bytes() int {
-	n := variedBytes
+	n := variedBytes + cap(l.shared)
 	for _, log := range l.logs {
 		n += textBytes + cap(log)
 	}
@@ -128,6 +132,7 @@ func newVariants(l rules.Limit, s *sample) *variants {
 	if l.Policy == window.Sliding && l.Precision == window.Precision(l.Limit) {
 		v.precision = -1
 	}
+	v.shares = l.Policy == window.Sliding && window.Precision(window.Limit{Hits: values[len(values)-1], Window: l.Window}) == window.Precision(window.Limit{Hits: values[0], Window: l.Window})
 	s.holders = append(s.holders, v.sweep)
 	return v
 }
@@ -160,9 +165,21 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 		v.logs[hash] = l
 		v.sample.bytes += variedBytes
 	}
+	if v.shares && l.logs == nil {
+		used, _ := packed.Weigh(l.shared, now, c.Log(), v.limit.Hits)
+		if need, carry := bits.Add64(used, max(c.Cost, 1), 0); c.Mode == window.Refund || carry == 0 && need <= v.values[0] {
+			v.take(&l.shared, *c, v.values[len(v.values)-1], now)
+			return
+		}
+	}
 	if l.logs == nil {
+		v.sample.bytes -= l.bytes()
 		l.logs = make([][]byte, len(v.values))
-		v.sample.bytes += textBytes * len(l.logs)
+		for i := range l.logs {
+			l.logs[i] = slices.Clone(l.shared)
+		}
+		l.shared = nil
+		v.sample.bytes += l.bytes()
 	}
 	for i := range v.values {
 		if !v.take(&l.logs[i], *c, v.values[i], now) && !atEnd {
@@ -214,10 +231,11 @@ func (v *variants) sweep(now int64) {
 	}
 	for hash, l := range v.logs {
 		v.sample.bytes -= l.bytes()
-		if !slices.ContainsFunc(l.logs, counts) {
-			l.logs = nil
+		empty := !counts(l.shared) && !slices.ContainsFunc(l.logs, counts)
+		if empty {
+			l.shared, l.logs = nil, nil
 		}
-		if !v.sample.keeps(hash) || l.logs == nil && l.denied == 0 {
+		if !v.sample.keeps(hash) || empty && l.denied == 0 {
 			delete(v.logs, hash)
 		} else {
 			v.sample.bytes += l.bytes()
