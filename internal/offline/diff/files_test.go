@@ -188,7 +188,7 @@ func TestVerdictsOfOverrides(t *testing.T) {
 	}{
 		"a higher override": {rule("a*", enforced), rule("a*", enforced), higher, diff.Looser},
 		"a higher override, on a counter that others share": {rule("a*", shared), rule("a*", shared), higher, diff.Both},
-		"another rule":                                      {rule("a*", observed), rule("*", none), tiers, diff.Both},
+		"another rule": {rule("a*", observed), rule("*", none), tiers, diff.Both},
 	} {
 		r := diff.Compare(mustLoad(t, tiers, c.old), mustLoad(t, c.tiers, c.now))
 		var got []diff.Verdict

@@ -100,7 +100,7 @@ type variants struct {
 	mixed    bool   // they have several costs
 	// precision is that which the rule chooses for all values. If it is negative, it follows from each.
 	precision time.Duration
-	shares    bool // callers that no limit denies have one log
+	joined    bool // callers that no limit denies have one log
 	sample    *sample
 }
 
@@ -132,7 +132,7 @@ func newVariants(l rules.Limit, s *sample) *variants {
 	if l.Policy == window.Sliding && l.Precision == window.Precision(l.Limit) {
 		v.precision = -1
 	}
-	v.shares = l.Policy == window.Sliding && window.Precision(window.Limit{Hits: values[len(values)-1], Window: l.Window}) == window.Precision(window.Limit{Hits: values[0], Window: l.Window})
+	v.joined = l.Policy == window.Sliding && window.Precision(window.Limit{Hits: values[len(values)-1], Window: l.Window}) == window.Precision(window.Limit{Hits: values[0], Window: l.Window})
 	s.holders = append(s.holders, v.sweep)
 	return v
 }
@@ -165,7 +165,7 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 		v.logs[hash] = l
 		v.sample.bytes += variedBytes
 	}
-	if v.shares && l.logs == nil {
+	if v.joined && l.logs == nil {
 		used, _ := packed.Weigh(l.shared, now, c.Log(), v.limit.Hits)
 		if need, carry := bits.Add64(used, max(c.Cost, 1), 0); c.Mode == window.Refund || carry == 0 && need <= v.values[0] {
 			v.take(&l.shared, *c, v.values[len(v.values)-1], now)
