@@ -158,10 +158,11 @@ func leased(_ *testing.T, g *generation) { g.limit.Lease.Length = time.Second }
 
 // meaningless are fields that mean nothing to requests, with the reason.
 var meaningless = map[string]string{
-	"Rule.Domain": "it and the path say which rules are compared; matches tell of others",
-	"Rule.Path":   "it and the domain say which rules are compared; matches tell of others",
-	"Rule.is":     "Rules.Add makes it of the other fields",
-	"Limit.Name":  "it is made of the rule's name and the limit",
+	"Rule.Domain":  "it and the path say which rules are compared; matches tell of others",
+	"Rule.Path":    "it and the domain say which rules are compared; matches tell of others",
+	"Rule.is":      "Rules.Add makes it of the other fields",
+	"Extra.Limits": "only customer sources have it, and no tiers file",
+	"Limit.Name":   "it is made of the rule's name and the limit",
 }
 
 // TestEveryFieldIsCompared: each field of what a set holds is compared, or says here why it is not.

@@ -206,6 +206,35 @@ func TestVerdictsOfOverrides(t *testing.T) {
 	}
 }
 
+// TestLimitsOfTiers: the limits that a tier carries for Envoy are compared by their names.
+func TestLimitsOfTiers(t *testing.T) {
+	rules := "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r0, window: 1m, requests: 5}}\n"
+	carrying := func(limits string) diff.Set {
+		return mustLoad(t, "default: free\ntiers: {free: {"+limits+"}, pro: {}}\n", rules)
+	}
+	for _, c := range []struct {
+		old, now, want string
+		verdict        diff.Verdict
+	}{
+		{"limit: {unit: minute, requests_per_unit: 9}", "limit: {unit: MINUTE, requests_per_unit: 9}", "", diff.Neither},
+		{"limit: {unit: minute, requests_per_unit: 9}", "limit: {unit: minute, requests_per_unit: 8}", "limit: 9 per minute → 8 per minute", diff.Stricter},
+		{"limit: {unit: minute, requests_per_unit: 9}", "limit: {unit: minute, requests_per_unit: 10}", "limit: 9 per minute → 10 per minute", diff.Looser},
+		{"limit: {unit: minute, requests_per_unit: 9}", "limit: {unit: hour, requests_per_unit: 9}", "limit: 9 per minute → 9 per hour", diff.Both},
+		{"", "limits: {tokens: {unit: hour, requests_per_unit: 9}}", "limit_tokens: 9 per hour", diff.Both},
+	} {
+		r := diff.Compare(carrying(c.old), carrying(c.now))
+		var got []string
+		for i := range r.Tiers {
+			for n := range r.Tiers[i].Changes {
+				got = append(got, r.Tiers[i].Changes[n].String())
+			}
+		}
+		if strings.Join(got, "; ") != c.want || r.Verdict != c.verdict || r.Changed != (c.want != "") {
+			t.Errorf("%s, then %s: got %q, %s, want %q, %s", c.old, c.now, got, r.Verdict, c.want, c.verdict)
+		}
+	}
+}
+
 // TestSubjectsWithoutKeys: a report names subjects, counts keys, and has no digest of one.
 func TestSubjectsWithoutKeys(t *testing.T) {
 	rules := "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r0, by_tier: {free: {window: 1m, requests: 5}, pro: {window: 1m, requests: 50}}}}\n  - {key: api_key, value: k3, rate_limit: {name: fixed, window: 1m, requests: 1}}\n"

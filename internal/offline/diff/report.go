@@ -146,15 +146,15 @@ type MatchChange struct {
 	implied bool
 }
 
-// A TierChange is a tier that is new or gone, or another default tier.
+// A TierChange is a tier that is new or gone or carries other limits, or another default tier.
 type TierChange struct {
-	// What is added, removed or default.
+	// What is added, removed, limits or default.
 	What    string  `json:"what"`
 	Old     string  `json:"old,omitempty"`
 	New     string  `json:"new,omitempty"`
 	Verdict Verdict `json:"verdict"`
-	// Changes are the limits that callers with an unknown API key get with another default tier,
-	// at most [MaxChanges]. LeftOut is how many more there are.
+	// Changes are the limits that the tier carries, or that callers with an unknown API key get with
+	// another default tier, at most [MaxChanges]. LeftOut is how many more there are.
 	Changes []Change `json:"changes"`
 	LeftOut int      `json:"left_out"`
 }

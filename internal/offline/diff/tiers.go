@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	carried "github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -21,6 +22,8 @@ func (c *comparison) tiers() {
 	for _, name := range tiersOf(c.new.Rules) {
 		if was == nil || !was.HasTier(name) {
 			c.tier(TierChange{What: "added", New: name})
+		} else if !was.Limits(name).Equal(is.Limits(name)) {
+			c.tier(TierChange{What: "limits", Old: name, New: name})
 		}
 	}
 	for _, name := range tiersOf(c.old.Rules) {
@@ -46,6 +49,8 @@ func orEmpty(d *tier.Directory) *tier.Directory {
 func (c *comparison) tier(t TierChange) {
 	all := move{verdict: Neither, changes: []Change{}}
 	switch t.What {
+	case "limits":
+		all.ofCarried(c.old.Rules.Tiers().Limits(t.Old).All(), c.new.Rules.Tiers().Limits(t.New).All())
 	case "default":
 		all = c.moved(t.Old, t.New, nil)
 	case "added":
@@ -91,6 +96,34 @@ func (c *comparison) moved(before, after string, except []string) move {
 		}
 	}
 	return m
+}
+
+// ofCarried compares the limits that a tier carries for Envoy. Without one, the limit of a rule counts.
+func (m *move) ofCarried(before, after []carried.Limit) {
+	was, is := make(map[string]carried.Limit), make(map[string]carried.Limit)
+	for _, l := range before {
+		was[l.Key()] = l
+	}
+	for _, l := range after {
+		is[l.Key()] = l
+	}
+	for _, key := range sortedUnion(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is))) {
+		change := Change{What: key, Verdict: Both}
+		old, had := was[key]
+		now, has := is[key]
+		if had {
+			change.Old = old.String()
+		}
+		if has {
+			change.New = now.String()
+		}
+		if old.Unit == now.Unit {
+			change.Verdict = rising(cmp.Compare(old.Requests, now.Requests))
+		}
+		if old != now {
+			m.add("", change)
+		}
+	}
 }
 
 // ofTier adds the limits of a tier under the rules that name it, as new ones.
