@@ -29,8 +29,8 @@ func diffOf(c *cli) *cobra.Command {
 		"OLD and NEW are each a file of rules or of tiers, or a directory of rules; one of them can be -, which is standard input. "+
 			"Where and in which order rules are written makes no difference. "+docsPage("rollout.md#2-compare")+" has an example.\n\n"+
 			"Of the settings, rules.policy, rules.shadow_mode, store.on_error and the source of the tiers are compared. secrets must be equal.\n\n"+
-			"With --live, rls also asks the running service what it has counted, and prints who would be denied now under the new limits. It compares only limits that keep their policy and window, because others start with nothing used. "+
-			"With the store memory, name all instances. rls reads at most 200,000 counters of an instance. Exit code 3: some instances did not answer.",
+			"With --live, rls also asks the running service what it has counted, and prints who would be denied now under the new limits. It compares only limits that keep their policy and window. "+
+			"With the store memory, name all instances. rls reads at most 200,000 counters of an instance.",
 		func(args []string) error {
 			if len(args) != 2 {
 				return usage("name the old rules and the new rules: rls diff OLD NEW")

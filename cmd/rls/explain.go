@@ -69,7 +69,6 @@ func (e *explainCmd) Run(c *cli) error {
 	case e.UntilDenied != 0 || e.Address != "":
 		return usage("--until-denied and --address are for --live: give it too")
 	}
-	s := l.Settings
 	nothing := "--rules asks no service"
 	if e.Rules == "" {
 		var answer *admin.Explained
@@ -84,15 +83,9 @@ func (e *explainCmd) Run(c *cli) error {
 		}
 		nothing = err.Error()
 	}
-	if e.Rules != "" {
-		s.Rules.Source, s.Rules.Path = settings.RulesFiles, e.Rules
-	}
-	if s.Rules.Source == settings.RulesXDS {
-		return usage("the rules come from the xDS server %s, which explain does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
-	}
-	g, err := config.Load(s)
+	s, g, err := rulesOf(l.Settings, e.Rules, "")
 	if err != nil {
-		return invalid(err)
+		return err
 	}
 	var inRedis func(window.LogID) string
 	if s.Store.Type == settings.StoreRedis {

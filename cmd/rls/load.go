@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/migrate/compat"
@@ -66,6 +67,25 @@ func loadDropIn(environ []string, from loader) (settings.Settings, *compat.Readi
 		return s, reading, compat.CheckExample(&s)
 	}
 	return s, reading, reading.Problems
+}
+
+// rulesOf loads the rules of a command that asks no service: those at two paths, where they are not empty, or
+// those of the settings. It returns the settings with these paths.
+func rulesOf(s settings.Settings, rules, tiers string) (settings.Settings, *config.Generation, error) {
+	if rules != "" {
+		s.Rules.Source, s.Rules.Path = settings.RulesFiles, rules
+	}
+	if tiers != "" {
+		s.Tiers.Source, s.Tiers.Path = settings.TiersFile, tiers
+	}
+	if s.Rules.Source == settings.RulesXDS {
+		return s, nil, usage("the rules come from the xDS server %s, which this command does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
+	}
+	g, err := config.Load(s)
+	if err != nil {
+		return s, nil, invalid(err)
+	}
+	return s, g, nil
 }
 
 // rulesMissing reports whether a drop-in has no rules, so that loading them would load the

@@ -55,7 +55,7 @@ func replayOf(c *cli) *cobra.Command {
 	var r replayCmd
 	cmd := newCommand("replay LOG...", "Decide the requests of access logs, and report what the rules would have done.",
 		"LOG is an access log of Envoy, nginx, Apache or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. Name the logs of all instances in one call. "+
-			"rls decides each request at its own time, in memory, by the code that decides live. It calls nothing. "+
+			"rls decides each request at its own time, in memory, and calls nothing. "+
 			docsPage("rollout.md#3-replay")+" has examples.\n\n"+replay.Help(),
 		func(args []string) error {
 			r.Logs = args
@@ -225,22 +225,12 @@ func (r *replayCmd) checkNames(rs *rules.Rules, conditions []replay.Condition) e
 // generations loads the rules that decide, and those of --against, which are nil without it.
 func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generation, err error) {
 	load := func(rules, tiers string) (*config.Generation, error) {
-		s := s
-		if rules != "" {
-			s.Rules.Source, s.Rules.Path = settings.RulesFiles, rules
-		}
-		if tiers != "" {
-			s.Tiers.Source, s.Tiers.Path = settings.TiersFile, tiers
-		}
+		s, g, err := rulesOf(s, rules, tiers)
 		switch {
-		case s.Rules.Source == settings.RulesXDS:
-			return nil, usage("the rules come from the xDS server %s, which replay does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
+		case err != nil:
+			return nil, err
 		case s.Rules.Path == "":
 			return nil, usage("no rules are named: give them with --rules, or set rules.path")
-		}
-		g, err := config.Load(s)
-		if err != nil {
-			return nil, invalid(err)
 		}
 		if s.Tiers.Source == settings.TiersFile && s.Tiers.Path == "" { // only the built-in example is left
 			for _, rule := range g.Rules.All() {

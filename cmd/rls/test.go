@@ -41,9 +41,8 @@ func testOf(c *cli) *cobra.Command {
 	cmd := newCommand("test PATH...", "Run tests of rules; exit 1 if one fails.",
 		"PATH is a file of tests, or a directory: then all files named "+ruletest.Names+" in it and below. "+
 			"Time is virtual, so a test of a month takes no longer than its requests. "+docsPage("rollout.md#1-test")+" has an example.\n\n"+
-			"A test that fails names its line and what the request got. Afterwards rls lists each rule, each tier of a rule, and at most 20 overrides of customers that no request matched.\n\n"+
-			"With --redis each request waits for its time by the clock of Redis. start has no effect then, and a wait may be a second shorter: keep such tests short, and leave 100 ms at the edge of a window.\n\n"+
-			"Exit code 2: the command line is wrong, a directory has no tests, or no test has a name that --run matches.",
+			"At the end rls lists each rule, each tier of a rule, and at most 20 overrides of customers that no request matched.\n\n"+
+			"With --redis each request waits for its time by the clock of Redis. start has no effect then, and a wait may be a second shorter: keep such tests short, and leave 100 ms at the edge of a window.",
 		func(args []string) error {
 			t.Paths = args
 			return t.Run(c)

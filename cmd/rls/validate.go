@@ -31,11 +31,9 @@ func validate(c *cli) *cobra.Command {
 	var v validateCmd
 	var cmd *cobra.Command
 	cmd = newCommand("validate [PATH]...", "Check settings, rules, tiers and tests; print every problem and exit 1 if there is one.",
-		"PATH is a file of settings, tiers, rules or tests of rules, or a directory of rules; - is standard input. rls recognises a file by its keys. "+
-			"rls checks the rules of several paths as one set, like those of a directory. "+
-			"If no PATH has settings or tiers, they come from --config and the environment. rls checks a tiers file alone without rules, "+
-			"and tests with the rules and tiers that they name. It does not run them: see rls test.\n\n"+
-			"With --subject or --key-stdin it also asks tiers.source for one customer, with the query of the service, and prints the answer.",
+		"PATH is a file of settings, tiers, rules or tests of rules, or a directory of rules; - is standard input. Rules of several paths are one set. "+
+			"If no PATH has settings or tiers, they come from --config and the environment. Tests are checked with the rules and tiers that they name; rls test runs them.\n\n"+
+			"With --subject or --key-stdin it also asks tiers.source for one customer, and prints the answer.",
 		func(args []string) error {
 			v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
 			return v.Run(c)
