@@ -14,7 +14,7 @@ import (
 // caller still gets exactly its limit.
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	const limit, flood = 50, 400
+	const limit, flood = 50, 150
 	rls := edge.RLS(t, edge.RLSOptions{
 		Rules: "domain: edge\ndescriptors:\n  - {key: remote_address, rate_limit: {name: per-address, window: 1h, requests: 50}}\n",
 		Env:   map[string]string{stack.EnvTiersSource: "none"}, Way: edge.Way{Listen: edge.TCP},

@@ -445,7 +445,7 @@ func TestWhatIf(t *testing.T) {
 			random := rand.New(rand.NewPCG(7, 11))
 			from := new(records)
 			at := time.Duration(0)
-			for range 3000 {
+			for range 1000 {
 				at += time.Duration(random.ExpFloat64() * float64(40*time.Millisecond))
 				if random.IntN(300) == 0 {
 					at += time.Duration(random.IntN(3)) * c.limit.Window / 2

@@ -19,7 +19,7 @@ import (
 func TestSample(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	from := new(records)
-	for i := range 60_000 {
+	for i := range 30_000 {
 		from.add(time.Duration(i)*time.Millisecond, "t"+strconv.Itoa(random.IntN(4000)))
 	}
 	o := EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(5, 10*time.Second))), Describer: &fields{keys: []string{"tenant"}}, WhatIf: func(string) bool { return true }}

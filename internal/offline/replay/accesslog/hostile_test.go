@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -174,7 +175,7 @@ func TestBroken(t *testing.T) {
 // TestOrder gives lines in a random order within the bound, over several files of two instances. Those
 // of one time come in the order of their lines.
 func TestOrder(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(random.Steps(t, 6, 30)) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		parts := make([]strings.Builder, 1+r.IntN(5))
 		type ended struct{ start, end float64 }
@@ -312,7 +313,7 @@ func TestMemory(t *testing.T) {
 // TestCloseEarly closes readers in the middle of files.
 func TestCloseEarly(t *testing.T) {
 	var content strings.Builder
-	for i := range 50_000 {
+	for i := range 10_000 {
 		content.WriteString(jsonAt(float64(i), "/"))
 	}
 	for _, path := range []string{write(t, "a", content.String()), write(t, "a.gz", packed(t, "gz", content.String())), write(t, "a.zst", packed(t, "zst", content.String()))} {
