@@ -206,7 +206,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 		su.StartEnvoy(s)
 		seen, stop := sendUntilStopped(s)
 		both := []*edge.RLSServer{s.RLS, s.Others[0]}
-		for round := range random.Steps(t, 2, 5) {
+		for round := range random.Steps(t, 1, 5) {
 			for i, rls := range both {
 				process.Eventually(t, "Envoy to know of two healthy instances", func() bool {
 					return s.Stat("cluster.rls.membership_healthy") == 2

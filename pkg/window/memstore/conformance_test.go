@@ -78,7 +78,7 @@ func TestMemory(t *testing.T) {
 	}{
 		{"one hit", 50_000, 1, 120},
 		{"ten hits", 6_000, 10, 220},
-		{"a full log of 100", 12_000, 100, 1100},
+		{"a full log of 100", 4_000, 100, 1120},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const keyBytes = 16 // a size that the allocator has
