@@ -34,7 +34,7 @@ func CompareSchema(t *testing.T, file string, schema Object) {
 		t.Fatal(err)
 	}
 	if *Update {
-		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
