@@ -65,7 +65,6 @@ func TestCheck(t *testing.T) {
 		{name: "one of two instances", args: []string{"--envoy-dump", dump, "--admin", server.URL + ",127.0.0.1:1"}, code: 3, stderr: "127.0.0.1:1: the admin port does not answer"},
 		{name: "a probe without a service", args: []string{"--probe", "http://a", "--rules", rules}, code: 2, stderr: "--probe asks the running service"},
 		{name: "a probe of a path", args: []string{"--envoy-dump", dump, "--admin", server.URL, "--probe", "http://a/b"}, code: 2, stderr: "--probe: expected the URL of a listener"},
-		{name: "a probe path that is none", args: []string{"--envoy-dump", dump, "--admin", server.URL, "--probe", "http://a", "--probe-path", "b"}, code: 2, stderr: `--probe-path: "b" does not begin with /`},
 		{name: "a probe without a key", args: []string{"--envoy-dump", dump, "--admin", server.URL, "--probe", "http://a"}, code: 1, out: "not read: route h/all of listener in by the probe: no descriptor has the header x-api-key"},
 		{name: "two kinds of rules", args: []string{"--admin", "a:1", "--rules", rules}, code: 2, stderr: "--rules and --admin: give one"},
 		{name: "settings as rules", args: []string{"--envoy-dump", dump, "--rules", set}, code: 2, stderr: "settings go into --config"},

@@ -18,10 +18,12 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/probe"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/probelist"
 	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // A Prober proves that Envoy asks rls. For a while rls denies each call with a random key, and Envoy gets
@@ -37,13 +39,10 @@ type Prober struct {
 	Ask *client.Client
 }
 
-// Valid returns what is wrong with the URL or the paths.
+// Valid returns what is wrong with the URL.
 func (p *Prober) Valid() error {
 	if u := p.url(); p.URL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "") {
 		return errors.New("--probe: expected the URL of a listener, such as http://127.0.0.1:10000")
-	}
-	if at := slices.IndexFunc(p.Paths, func(path string) bool { return !strings.HasPrefix(path, "/") }); at >= 0 {
-		return fmt.Errorf("--probe-path: %q does not begin with /", p.Paths[at])
 	}
 	return nil
 }
@@ -211,7 +210,7 @@ func (one *Probed) send(ctx context.Context, to *url.URL, header, key string) (i
 	return id, nil
 }
 
-// arrived checks what Envoy hides: the domain and the context of the route.
+// arrived checks what Envoy hides: the domain and the descriptors of the context of the route.
 func (in *input) arrived(one *Probed) {
 	for _, c := range one.Calls {
 		switch {
@@ -219,8 +218,20 @@ func (in *input) arrived(one *Probed) {
 			in.report(contextWrong, one.Where, "The context_extensions of the route make no descriptors: %s", c.Problem)
 		case c.Domain != "" && in.tree(c.Domain) == nil:
 			in.report(wrongRouteDomain, one.Where, "The request arrived at rls with the domain %q, for which it has no rules.", c.Domain)
+		case c.Domain != "" && c.Service == "ext_authz" && !c.Cut && !slices.ContainsFunc(c.Descriptors, func(d string) bool { return in.mayLimit(c.Domain, d) }):
+			in.report(nothingLimits, one.Where, "No descriptor that arrived at rls has a rule that limits.")
 		}
 	}
+}
+
+// mayLimit reports whether a descriptor that arrived may have a rule that limits.
+func (in *input) mayLimit(domain, text string) bool {
+	d, err := descriptors.Parse(text)
+	var entries []entry
+	for _, e := range d {
+		entries = append(entries, entry{Node: descriptors.Node{Key: e.Key, Value: e.Value, AnyValue: e.Value == rules.HiddenValue}})
+	}
+	return err != nil || slices.ContainsFunc(in.find(domain, entries), func(r *Rule) bool { return r.Limits })
 }
 
 // text says what arrived.
