@@ -110,9 +110,9 @@ demo: build envoy ## show a burst over a window's edge, through Envoy, as table,
 	go -C bench run ./demo -policies ../docs/policies.svg
 
 .PHONY: test
-test: test-servers envoy ratelimit $(TOOLS)/axe-$(AXE)/axe.min.js ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit; PKG=folder RUN=regexp for some
+test: test-servers envoy ratelimit $(TOOLS)/axe-$(AXE)/axe.min.js $(SDKS)/node/package.json ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit; PKG=folder RUN=regexp for some
 	@start=$$(date +%s); status=0; SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
-	  SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' go run ./test/suite $(MODULES) || status=$$?; \
+	  SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' SLIDEGATE_TEST_SDKS='$(SDKS)' go run ./test/suite $(MODULES) || status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
 # Before a release, and once a week.
@@ -333,7 +333,7 @@ soak: build ## call rls for an hour over connections that come and go in every w
 
 .PHONY: sdk-test
 sdk-test: envoy $(SDKS)/py/bin/python $(SDKS)/node/package.json ## have SDKs of other vendors denied, through Envoy: they wait as long as they must, and give up if that is long; UPDATE=-update writes the table of docs/clients.md
-	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -count=1 -v ./test/sdk -sdks '$(SDKS)' $(UPDATE)
+	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_SDKS='$(SDKS)' go test -count=1 -v ./test/sdk $(UPDATE)
 
 $(SDKS)/py/bin/python:
 	@.ci/install venv=python3-venv

@@ -358,6 +358,23 @@ func TestStoreError(t *testing.T) {
 	}
 }
 
+// TestFormOfABody: a body of Go rules has the same names of forms as one in YAML.
+func TestFormOfABody(t *testing.T) {
+	made, err := limiter.MakeRules(limiter.Domain{Name: "d", Rules: []limiter.Rule{{
+		Key:       "k",
+		RateLimit: &limiter.RateLimit{Name: "r", Body: "openai", ClientRetry: "never", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 0, Window: time.Minute}}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := newLimiter(t, made)
+	d := allow(t, l, limiter.One("d", "k", "v"))
+	kind, body := d.Body()
+	if want := `{"error":{"message":"No request passes under rule r: 0 per 1m.","type":"requests","param":null,"code":"rate_limit_exceeded"}}`; kind != "application/json" || string(body) != want {
+		t.Errorf("%s: %s", kind, body)
+	}
+}
+
 // TestSwap: the history stays, and what cannot be swapped is refused.
 func TestSwap(t *testing.T) {
 	l, _ := newLimiter(t, parse(t, shop))

@@ -13,7 +13,8 @@
 //
 // A denied call gets the status RESOURCE_EXHAUSTED. Its details are google.rpc.QuotaFailure, and
 // google.rpc.RetryInfo if a wait helps. Its trailer has the fields that an HTTP answer has as headers,
-// with retry-after. Calls that pass have these fields in their header.
+// with retry-after, and grpc-retry-pushback-ms for clients with a retry policy. Calls that pass have
+// the fields in their header.
 //
 // [Limit.Stream] charges a stream once, when it begins. [Limit.Messages] charges each message that the
 // client sends instead.

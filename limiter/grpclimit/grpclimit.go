@@ -126,7 +126,9 @@ func (l *Limit) ask(c *Call, d *limiter.Decision) (header, trailer metadata.MD, 
 		// The text of the error may have addresses.
 		return nil, nil, status.Error(codes.Unavailable, "the limits cannot be checked now")
 	case middleware.Deny:
-		return nil, fields(d), denial(d.Limit())
+		trailer = fields(d)
+		trailer.Set("grpc-retry-pushback-ms", pushback(trailer))
+		return nil, trailer, denial(d.Limit())
 	case middleware.Tell:
 		return fields(d), nil, nil
 	case middleware.Pass:
@@ -134,9 +136,18 @@ func (l *Limit) ask(c *Call, d *limiter.Decision) (header, trailer metadata.MD, 
 	return nil, nil, nil
 }
 
+// pushback returns how long a retry policy of gRPC waits, in milliseconds. If it is negative, the client
+// does not send the call again.
+func pushback(fields metadata.MD) string {
+	if wait := fields.Get("retry-after-ms"); len(wait) > 0 && len(fields.Get("x-should-retry")) == 0 {
+		return wait[0]
+	}
+	return "-1"
+}
+
 // fields returns the fields of a decision as metadata.
 func fields(d *limiter.Decision) metadata.MD {
-	var room [12]limiter.Header
+	var room [14]limiter.Header
 	all := d.AppendHeaders(room[:0])
 	md := make(metadata.MD, len(all))
 	for _, f := range all {

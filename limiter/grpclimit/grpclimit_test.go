@@ -120,7 +120,7 @@ func withKey(t *testing.T, keys ...string) context.Context {
 func limitFields(md metadata.MD) map[string]string {
 	fields := make(map[string]string)
 	for name, values := range md {
-		if strings.HasPrefix(name, "ratelimit") || name == "retry-after" {
+		if strings.HasPrefix(name, "ratelimit") || name == "retry-after" || name == "grpc-retry-pushback-ms" {
 			fields[name] = strings.Join(values, "|")
 		}
 	}
@@ -168,7 +168,7 @@ func TestUnary(t *testing.T) {
 	}
 	_, trailer, err = call(withKey(t, "k", "another"))
 	wantDenial(t, err, noRoom, time.Minute)
-	if diff := cmp.Diff(map[string]string{"ratelimit": `"per-key";r=0;t=60`, "ratelimit-policy": `"per-key";q=2;w=60`, "retry-after": "60"}, limitFields(trailer)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"ratelimit": `"per-key";r=0;t=60`, "ratelimit-policy": `"per-key";q=2;w=60`, "retry-after": "60", "grpc-retry-pushback-ms": "60000"}, limitFields(trailer)); diff != "" {
 		t.Errorf("trailer (-want +got):\n%s", diff)
 	}
 	if header, _, err := call(t.Context()); err != nil || len(limitFields(header)) > 0 {

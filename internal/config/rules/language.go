@@ -92,8 +92,9 @@ type rateLimit struct {
 
 // body is a form or a text.
 type body struct {
-	form rules.Form
-	text string
+	form  rules.Form
+	text  string
+	plain bool // not {text: …}
 }
 
 // bodyText is a text that may be the name of a form.
@@ -109,6 +110,7 @@ func (b *body) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
 		b.text = t.Text.Value
 		return
 	}
+	b.plain = true
 	d.Decode(n, reflect.ValueOf(&b.text).Elem(), p)
 	if b.form = rules.ParseForm(b.text); b.form != rules.FormUnset {
 		b.text = ""

@@ -185,8 +185,10 @@ func (r *rulesReader) denial(rule *rules.Rule, v *rateLimit) {
 	b := v.Body.Value
 	rule.Answer.Denial = rules.Denial{Form: b.form, Body: b.text, ContentType: v.ContentType.Value}
 	switch {
-	case strict.Given(&v.Body) && b == body{}:
+	case strict.Given(&v.Body) && b.form == rules.FormUnset && b.text == "":
 		r.decoder.Problem(v.Body.Position, "an empty body: remove the key for the service's own body")
+	case b.plain && rules.ParseForm(strings.ToLower(strings.TrimSpace(b.text))) != rules.FormUnset:
+		r.decoder.Warning(v.Body.Position, "denied clients get the text %s itself: write the name of a form in small letters", strict.Quote(b.text))
 	case len(b.text) > maxBody:
 		r.decoder.Problem(v.Body.Position, "longer than %d KiB: shorten it", maxBody>>10)
 	}

@@ -42,6 +42,7 @@ func TestForms(t *testing.T) {
 	}{
 		{rules.FormOpenAI, verdictOf(denied), "", `{"error":{"message":"` + noRoom + `","type":"requests","param":null,"code":"rate_limit_exceeded"}}`},
 		{rules.FormOpenAI, verdictOf(undecided), "", `{"error":{"message":"Rule per-key cannot be checked now; try again in 1 s.","type":"requests","param":null,"code":"rate_limit_exceeded"}}`},
+		{rules.FormOpenAI, verdictOf(counted("up", inFlight, window.Decision{RetryAfter: time.Minute})), "", `{"error":{"message":"No room under rule up: 20 requests in flight; try again in 1 s.","type":"requests","param":null,"code":"rate_limit_exceeded"}}`},
 		{rules.FormAnthropic, verdictOf(denied), "", `{"type":"error","error":{"type":"rate_limit_error","message":"` + noRoom + `"}}`},
 		{rules.FormAnthropic, tooLarge, "", `{"type":"error","error":{"type":"rate_limit_error","message":"` + detailBeyond + `"}}`},
 		{rules.FormMCP, verdictOf(denied), `{"id":7,"method":"tools/call"}`, rpc("7", noRoom, `"rule":"per-key","retryAfterMs":12300,"retry":true`)},

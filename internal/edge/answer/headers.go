@@ -286,6 +286,11 @@ func milliseconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
 }
 
+// AppendRetry appends the fields of a denial that no limit of the rules makes. The wait must be short.
+func AppendRetry(dst []Header, wait time.Duration) []Header {
+	return append(dst, Header{"retry-after", strconv.FormatInt(max(1, Seconds(wait)), 10)}, Header{"retry-after-ms", strconv.FormatInt(milliseconds(wait), 10)})
+}
+
 // RetryAfter returns Retry-After for the limit that denied: whole seconds, at least 1.
 func RetryAfter(s *decide.LimitStatus) int64 { return max(1, Seconds(s.RetryAfter())) }
 

@@ -3,7 +3,6 @@ package extauthz
 import (
 	"hash/maphash"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,9 +111,7 @@ const guessed = `{"type":"about:blank","title":"Too Many Requests","status":429,
 
 // refuseGuess denies a request whose key is not known, of a client with too many unknown keys.
 func (c *call) refuseGuess(wait time.Duration) {
-	seconds := (wait + time.Second - 1) / time.Second
-	c.reply.fields = append(c.reply.fields,
-		answer.Header{Name: "retry-after", Value: strconv.Itoa(int(seconds))}, answer.Header{Name: "content-type", Value: answer.ContentTypeProblem})
+	c.reply.fields = append(answer.AppendRetry(c.reply.fields, wait), answer.Header{Name: "content-type", Value: answer.ContentTypeProblem})
 	c.reply.body = append(c.reply.body, guessed...)
 	c.result = Limited
 }

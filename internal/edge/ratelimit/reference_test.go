@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,6 +35,8 @@ func TestAnswersOfReference(t *testing.T) {
 	shadow.Terms.Observe = 1
 	own := rule("own", "own", 1, time.Minute)
 	own.Answer.Denial = rules.Denial{Body: "slow down", ContentType: "text/plain"}
+	formed := rule("", "formed", 1, time.Minute)
+	formed.Answer.Denial = rules.Denial{Form: rules.FormAnthropic}
 	free := rules.Rule{Name: "free", Path: []descriptors.Node{{Key: "free", AnyValue: true}}, Terms: rules.Terms{Unlimited: true}}
 	over := rule("", "over", 1, time.Hour)
 	over.Replaces = []string{"free"}
@@ -41,7 +44,7 @@ func TestAnswersOfReference(t *testing.T) {
 	withMetadata.Answer.Metadata = map[string]any{"backend": "a"}
 	rs := []rules.Rule{
 		rule("", "plain", 3, time.Minute), rule("A \"name\"/1", "named", 3, 7*24*time.Hour), rule("two\nlines", "lines", 3, time.Second),
-		shadow, own, free, over, withMetadata,
+		shadow, own, formed, free, over, withMetadata,
 	}
 	const ok3 = `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"60s"}]}`
 	for name, tt := range map[string]struct {
@@ -105,6 +108,18 @@ func TestAnswersOfReference(t *testing.T) {
 			[]string{`[{"entries":[{"key":"own","value":"v"}]}]`, `[{"entries":[{"key":"own","value":"v"}]}]`},
 			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"name":"own","requestsPerUnit":1,"unit":"MINUTE"},"durationUntilReset":"60s"}],
 			"responseHeadersToAdd":[{"key":"content-type","value":"text/plain"}],"rawBody":"c2xvdyBkb3du"}`,
+		},
+		"the form of the rule": {
+			setup{},
+			[]string{`[{"entries":[{"key":"formed","value":"v"}]}]`, `[{"entries":[{"key":"formed","value":"v"}]}]`},
+			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":1,"unit":"MINUTE"},"durationUntilReset":"60s"}],
+			"responseHeadersToAdd":[{"key":"content-type","value":"application/json"}],
+			"rawBody":"` + base64.StdEncoding.EncodeToString([]byte(`{"type":"error","error":{"type":"rate_limit_error","message":"No room under rule formed: 1 per 1m; try again in 60 s."}}`)) + `"}`,
+		},
+		"the form of a route has no effect": {
+			setup{},
+			[]string{`[{"entries":[{"key":"over","value":"v"}]},{"entries":[{"key":"form","value":"openai"}]}]`, `[{"entries":[{"key":"over","value":"v"}]},{"entries":[{"key":"form","value":"openai"}]}]`},
+			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":1,"unit":"HOUR"},"durationUntilReset":"3600s"},{"code":"OK"}]}`,
 		},
 		"the headers of the style reference": {
 			setup{styles: []string{"reference"}},

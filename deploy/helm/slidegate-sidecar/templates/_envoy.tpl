@@ -147,7 +147,7 @@ static_resources:
                   allow_origin_string_match: []
                   allow_methods: "GET, HEAD, POST, PUT, PATCH, DELETE"
                   allow_headers: "authorization, content-type, x-api-key"
-                  expose_headers: "ratelimit, ratelimit-policy, retry-after"
+                  expose_headers: "ratelimit, ratelimit-policy, retry-after, retry-after-ms, x-should-retry"
                   max_age: "600"
               routes:
               # This line refuses (400) paths that an application may read in another way than Envoy;
