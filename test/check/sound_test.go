@@ -213,7 +213,7 @@ func TestSound(t *testing.T) {
 				}
 			}
 			for _, f := range r.check(strings.Fields(s.flags)...).Findings {
-				if f.Severity != "note" {
+				if f.Severity != "note" || f.Code == "descriptor-without-rule" && s.base == "mcp.yaml" {
 					t.Errorf("sound, because %s: %v", s.why, f)
 				}
 			}

@@ -134,6 +134,8 @@ func TestCountsOnce(t *testing.T) {
 	}{
 		{request("a=x"), counts{"edge/a allowed": 1}},
 		{request("nothing=x"), counts{"edge/ no_rule": 1}},
+		{request("form=x"), counts{"edge/ no_rule": 1}},
+		{request("form=openai"), counts{}},
 		{request("open=x"), counts{"edge/ no_rule": 1}},
 		{request("free=x"), counts{"edge/free unlimited": 1}},
 		{request("a=x", "nothing=x", "open=x", "free=x", "b=x", "c=x"), counts{

@@ -36,8 +36,10 @@ func (c *Call) countUnlimited() {
 		for ; at < len(v.Limits) && v.Limits[at].Descriptor == i; at++ {
 			limited = true
 		}
+		entries := c.req.Descriptors[i].Entries
 		switch {
 		case limited || c.req.Descriptors[i].Ends:
+		case m.Rule == nil && len(entries) == 1 && rules.NamesForm(entries[0].Key, entries[0].Value):
 		case m.Rule == nil:
 			c.state().unruled.Count(OutcomeNoRule)
 		case m.ReplacedBy != nil:

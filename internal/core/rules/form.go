@@ -24,6 +24,10 @@ const FormEntry = "form"
 // ParseForm returns the form with this name, or FormUnset.
 func ParseForm(name string) Form { return Form(slices.Index(Forms, name) + 1) }
 
+// NamesForm reports whether an entry names the form of a route. If a descriptor has no other entry, it
+// needs no rule.
+func NamesForm(key, value string) bool { return key == FormEntry && ParseForm(value) != FormUnset }
+
 // String returns the name. It returns an empty text for FormUnset.
 func (f Form) String() string {
 	if f == FormUnset {

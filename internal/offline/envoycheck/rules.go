@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -30,7 +31,8 @@ func (in *input) reach() {
 			}
 		}
 		whole := s.route.sends[slices.IndexFunc(s.route.sends, func(o *sent) bool { return o.limit == s.limit })]
-		switch {
+		switch e := s.entries; {
+		case len(e) == 1 && rules.NamesForm(e[0].Key, e[0].Value):
 		case len(s.rules) > 0 || len(s.limit.Override) > 0 || s.filter.ends || s.limit.AtEnd || in.tree(s.domain) == nil:
 		case !s.skipped:
 			in.withoutRule(s, reached)
