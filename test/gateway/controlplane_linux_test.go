@@ -182,7 +182,7 @@ func (e *controlPlane) start() {
 	e.t.Cleanup(e.stop)
 	e.wait(func() error {
 		code, _, err := e.get(request{})
-		if err == nil && code != http.StatusOK && code != http.StatusTooManyRequests {
+		if err == nil && code != http.StatusOK && code != http.StatusTooManyRequests && code != http.StatusUnauthorized {
 			err = fmt.Errorf("got status %d", code)
 		}
 		return err
@@ -246,7 +246,9 @@ spec:
 // A request is what a client asks for. The zero value is GET / without headers.
 type request struct {
 	method, path, user string
-	from               string // the client's address; empty: any
+	from               string       // the client's address; empty: any
+	key, subject       string       // x-api-key and x-subject-id; empty: none
+	client             *http.Client // nil: one without idle connections
 }
 
 // get asks the application through Envoy, and returns the status and the headers.
@@ -259,7 +261,13 @@ func (e *controlPlane) get(q request) (int, http.Header, error) {
 	if q.user != "" {
 		r.Header.Set("X-User-Id", q.user)
 	}
-	client := e.client
+	if q.key != "" {
+		r.Header.Set("X-Api-Key", q.key)
+	}
+	if q.subject != "" {
+		r.Header.Set("X-Subject-Id", q.subject)
+	}
+	client := cmp.Or(q.client, e.client)
 	if q.from != "" {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(q.from)}}
 		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}, Timeout: process.Timeout}

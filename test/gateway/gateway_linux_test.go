@@ -23,7 +23,7 @@ type stack struct {
 }
 
 // start starts Redis, the pod of the rate-limit service, and Envoy Gateway, as in a cluster.
-func start(t *testing.T, rules string) stack {
+func start(t *testing.T, rules string, prepare ...func(*controlPlane, *pod)) stack {
 	t.Helper()
 	// The pod reaches only what listens on the address of the node. No other network does.
 	redis := servers.StartRedis(t, "--bind", "0.0.0.0", "--protected-mode", "no")
@@ -31,6 +31,9 @@ func start(t *testing.T, rules string) stack {
 	e := newControlPlane(t, address)
 	p := newPod(t, address)
 	mountCertificates(t, p.root+"/certs", e.certificates("envoy-rate-limit"))
+	for _, do := range prepare {
+		do(e, p)
+	}
 	p.start()
 	if rules != "" {
 		e.policy(rules)
