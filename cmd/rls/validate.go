@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/migrate/compat"
 	"github.com/slidegate/slidegate/internal/offline/check"
 )
 
@@ -60,7 +61,9 @@ func (v validateCmd) Run(c *cli) error {
 	if in.OnlyTests() && v.Portable {
 		return usage("--portable is about rules: name rules, too")
 	}
-	in.Portable = v.Portable
+	if v.Portable {
+		in.Portable = compat.PlainValue
+	}
 	l, err := load(in.LoadSettings)
 	keys, keysErr := v.customer(&l.Settings)
 	if keysErr != nil && err == nil {

@@ -112,14 +112,14 @@ func (l *loader) settled() bool {
 
 type loader struct {
 	settings settings.Settings
-	paths    []string     // of rules, which are one set; nil: the built-in example
-	noRules  bool         // not even those
-	served   bool         // rules come from an xDS server, and paths is nil
-	sent     *Sent        // what it sent; nil: nothing yet
-	portable bool         // see Input.Portable
-	before   *Generation  // its tiers are used, and no file is read; nil: the tiers are read
-	texts    []files.File // of rules that are not in paths
-	stdin    []byte       // what the path Stdin stands for; nil: nothing
+	paths    []string              // of rules, which are one set; nil: the built-in example
+	noRules  bool                  // not even those
+	served   bool                  // rules come from an xDS server, and paths is nil
+	sent     *Sent                 // what it sent; nil: nothing yet
+	portable func(text string) any // see Input.Portable
+	before   *Generation           // its tiers are used, and no file is read; nil: the tiers are read
+	texts    []files.File          // of rules that are not in paths
+	stdin    []byte                // what the path Stdin stands for; nil: nothing
 	report   strict.Report
 	warn     strict.Report
 	files    []string
@@ -185,7 +185,7 @@ func (l *loader) readFiles() {
 		l.warn.Addf(link, 0, "", "ignored: a symbolic link that leads nowhere")
 	}
 	for _, file := range listed.Skipped {
-		if l.portable {
+		if l.portable != nil {
 			l.report.Addf(file, 0, "", "rls skips this file, which is not .yaml or .yml, and envoyproxy/ratelimit reads it: move it to another directory, or rename it")
 			continue
 		}
@@ -392,8 +392,8 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*rules.Rule
 	switch {
 	case !l.served:
 		read, locations := configrules.Read(o, l.rules)
-		if l.portable {
-			configrules.CheckPortable(o, l.rules)
+		if l.portable != nil {
+			configrules.CheckPortable(o, l.rules, l.portable)
 			if s.Tiers.Path != "" {
 				file.CheckPortable(&l.report)
 			}

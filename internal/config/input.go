@@ -29,8 +29,9 @@ type Input struct {
 	Texts []files.File
 	// Tests are files of tests of rules. They name the rules that they test.
 	Tests []string
-	// Portable refuses what envoyproxy/ratelimit cannot read, or would read otherwise.
-	Portable bool
+	// Portable refuses what envoyproxy/ratelimit cannot read, or would read otherwise: it returns what that
+	// service makes of a YAML scalar without quotes. Nil: nothing is refused.
+	Portable func(text string) any
 
 	stdin []byte
 }

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	old "go.yaml.in/yaml/v2"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/files"
@@ -18,9 +17,10 @@ import (
 // has its own reader, for YAML 1.1.
 
 // CheckPortable reports what envoyproxy/ratelimit refuses in files, and what it would read
-// otherwise. It reports no mistakes that [Read] reports too.
-func CheckPortable(o Options, sources []files.File) {
-	c := portableCheck{Options: o, domains: make(map[string]composites)}
+// otherwise. It reports no mistakes that [Read] reports too. plain returns what that service makes of a
+// scalar without quotes.
+func CheckPortable(o Options, sources []files.File, plain func(text string) any) {
+	c := portableCheck{Options: o, plain: plain, domains: make(map[string]composites)}
 	for _, src := range sources {
 		docs, problem := strict.Parse(src.Name, src.Data)
 		if problem != nil {
@@ -51,6 +51,7 @@ type composite struct {
 
 type portableCheck struct {
 	Options
+	plain   func(text string) any
 	decoder *strict.Decoder
 	quiet   *strict.Decoder       // follows merge keys; its bound of aliases is that of the document
 	domains map[string]composites // the first levels, which several files may share
@@ -114,7 +115,7 @@ func (c *portableCheck) value(n *yaml.Node, path *strict.Path, depth int) {
 			c.siblings(n, path, make(composites))
 		}
 	case yaml.ScalarNode:
-		if oddNumber(n) {
+		if c.oddNumber(n) {
 			c.problem(strict.Position{Line: n.Line, Path: path}, "envoyproxy/ratelimit takes %s for a number that is not whole, and refuses the file: quote it", c.shown(path, n.Value))
 		}
 	}
@@ -236,7 +237,7 @@ func (c *portableCheck) freeKeys(n *yaml.Node, path *strict.Path, depth int) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
 			at := &strict.Path{Parent: path, Name: key.Value}
-			if key.Value != "<<" && !isText(key) {
+			if key.Value != "<<" && !c.isText(key) {
 				c.problem(strict.Position{Line: key.Line, Path: at}, "envoyproxy/ratelimit takes the key %s for no text: quote it", strict.Quote(key.Value))
 			}
 			c.freeKeys(value, at, depth+1)
@@ -296,11 +297,11 @@ func quoted(n *yaml.Node) bool {
 
 // oddNumber reports whether YAML 1.1 takes a scalar for a number that is not whole, or beyond
 // 64 bits. envoyproxy/ratelimit accepts texts, whole numbers, truth values and nothing.
-func oddNumber(n *yaml.Node) bool {
+func (c *portableCheck) oddNumber(n *yaml.Node) bool {
 	if quoted(n) || n.Value == "" || !strings.ContainsRune("+-.0123456789", rune(n.Value[0])) {
 		return false
 	}
-	switch plainValue(n).(type) {
+	switch c.plain(n.Value).(type) {
 	case float64, uint64:
 		return true
 	}
@@ -308,18 +309,10 @@ func oddNumber(n *yaml.Node) bool {
 }
 
 // isText reports whether YAML 1.1 takes a scalar for a text.
-func isText(n *yaml.Node) bool {
+func (c *portableCheck) isText(n *yaml.Node) bool {
 	if n.Kind != yaml.ScalarNode || quoted(n) {
 		return n.Kind == yaml.ScalarNode
 	}
-	_, ok := plainValue(n).(string)
+	_, ok := c.plain(n.Value).(string)
 	return ok
-}
-
-// plainValue returns what the library of envoyproxy/ratelimit makes of a scalar without quotes.
-func plainValue(n *yaml.Node) (value any) {
-	if old.Unmarshal([]byte(n.Value), &value) != nil {
-		return n.Value
-	}
-	return value
 }

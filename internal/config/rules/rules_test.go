@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/migrate/compat"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -349,7 +350,7 @@ func TestPortable(t *testing.T) {
 			if _, err := config.Load(s); err != nil {
 				t.Errorf("for rls alone: %v", err)
 			}
-			in := config.Input{Portable: true}
+			in := config.Input{Portable: compat.PlainValue}
 			g, err := in.Load(s)
 			got := configtest.ProblemsOf(t, err)
 			if g != nil {
@@ -374,7 +375,7 @@ func TestPortableFiles(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path, s.Rules.MergeDomains = dir, true
 	s.Tiers.Path = configtest.Write(t, "tiers.yaml", "tiers: [free]\ndefault: free\nsubjects:\n- {id: acme, keys: [{plain: k}], overrides: {mine: {unit: day, requests_per_unit: 9}}}\n")
-	in := config.Input{Portable: true}
+	in := config.Input{Portable: compat.PlainValue}
 	_, err := in.Load(s)
 	got := strings.ReplaceAll(strings.ReplaceAll(configtest.ProblemsOf(t, err), dir+"/", ""), s.Tiers.Path, "tiers.yaml")
 	configtest.Diff(t, `tiers.yaml:4: subjects[0].overrides[0]: envoyproxy/ratelimit has no limits of single subjects: the limit of the rule would apply there
@@ -387,7 +388,7 @@ c.conf: rls skips this file, which is not .yaml or .yml, and envoyproxy/ratelimi
 func TestPortableOnceAKey(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\nby_tier: {}\ndescriptors:\n- key: a\n  window: 1s\n  rate_limit: {unit: fortnight, requests_per_unit: 5, window: 10s, requests: 5x}\n")
-	in := config.Input{Portable: true}
+	in := config.Input{Portable: compat.PlainValue}
 	_, err := in.Load(s)
 	got := configtest.ProblemsOf(t, err)
 	for _, what := range []string{"by_tier", "\"window\" has no meaning", "rate_limit.window:", "rate_limit.unit", "rate_limit.requests:"} {
@@ -415,7 +416,7 @@ func FuzzCheckPortable(f *testing.F) {
 		var report, warn strict.Report
 		configrules.CheckPortable(configrules.Options{
 			Identity: rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)}, Report: &report, Warn: &warn,
-		}, []files.File{{Name: "rules.yaml", Data: data}})
+		}, []files.File{{Name: "rules.yaml", Data: data}}, compat.PlainValue)
 		if err := report.Err(); err != nil {
 			configtest.CheckProblems(t, err)
 		}
