@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -41,7 +40,9 @@ type Describer struct {
 
 	buffer []byte
 	at     attributes
-	memory memory // of the questions of the current request
+	// Of the questions of the current request:
+	entries []descriptors.Entry
+	list    []decide.Descriptor
 }
 
 // attributes are indexes among the values of records. Those that nothing wants are not set, and
@@ -49,29 +50,6 @@ type Describer struct {
 type attributes struct {
 	details, flags, pathOnly                           int
 	subject, authSubject, keyDigest, reason, routeName int
-}
-
-// A memory is reused for each request.
-type memory struct {
-	text    []byte
-	entries []descriptors.Entry
-	list    []decide.Descriptor
-}
-
-// reset forgets the last request.
-func (m *memory) reset() { m.text, m.entries, m.list = m.text[:0], m.entries[:0], m.list[:0] }
-
-// copied copies a text to where it stays until the next request.
-func (m *memory) copied(b []byte) string {
-	from := len(m.text)
-	m.text = append(m.text, b...)
-	return m.since(from)
-}
-
-// since returns what was appended to the text, as a string that is valid until the next request. If the
-// memory moves, the string stays where it is.
-func (m *memory) since(from int) string {
-	return unsafe.String(unsafe.SliceData(m.text[from:]), len(m.text)-from) //nolint:gosec // nothing writes there before the next request
 }
 
 var _ replay.Describer = (*Describer)(nil)
@@ -114,14 +92,7 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 func NewMap(m *envoyfile.Map, o Options) *Describer {
 	d := newDescriber(o)
 	d.isMap, d.domains, d.at.reason = true, []string{m.Domain}, d.want(accesslog.Reason)
-	ask, end := question{domain: m.Domain}, question{domain: m.Domain, atEnd: true}
-	for _, l := range m.Limits {
-		if l.AtEnd {
-			end.limits = append(end.limits, d.limit(l, &envoyfile.Route{}, nil))
-		} else {
-			ask.limits = append(ask.limits, d.limit(l, &envoyfile.Route{}, nil))
-		}
-	}
+	ask, end := d.split(question{domain: m.Domain}, m.Limits, &envoyfile.Route{}, nil)
 	d.mapped = []question{ask, end}
 	return d
 }
@@ -262,7 +233,7 @@ func (d *Describer) Unreported() []replay.Unreported {
 // call.
 func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []replay.Question {
 	d.request++
-	d.memory.reset()
+	d.entries, d.list = d.entries[:0], d.list[:0]
 	if d.isMap {
 		return d.ask(dst, d.mapped, r)
 	}
@@ -281,12 +252,12 @@ func (d *Describer) ask(dst []replay.Question, questions []question, r *accesslo
 		if q.unasked(d, r) || d.isMap && d.refused(r) {
 			continue
 		}
-		before, subject := len(d.memory.list), ""
+		before, subject := len(d.list), ""
 		for j := range q.limits {
 			d.describe(&q.limits[j], r, &subject)
 		}
-		if len(d.memory.list) > before {
-			dst = append(dst, replay.Question{Domain: q.domain, Descriptors: d.memory.list[before:len(d.memory.list):len(d.memory.list)], Subject: subject, AtEnd: q.atEnd})
+		if len(d.list) > before {
+			dst = append(dst, replay.Question{Domain: q.domain, Descriptors: d.list[before:len(d.list):len(d.list)], Subject: subject, AtEnd: q.atEnd})
 		}
 	}
 	return dst

@@ -180,18 +180,18 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 	if l.when != nil && !l.when.matchesRecord(d, r) {
 		return
 	}
-	start := len(d.memory.entries)
+	start := len(d.entries)
 	for i := range l.actions {
 		if !d.act(&l.actions[i], r, subject) {
-			d.memory.entries = d.memory.entries[:start]
+			d.entries = d.entries[:start]
 			return
 		}
 	}
-	one := decide.Descriptor{Entries: d.memory.entries[start:len(d.memory.entries):len(d.memory.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
+	one := decide.Descriptor{Entries: d.entries[start:len(d.entries):len(d.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
 	if l.costFrom != nil {
 		cost, ok := costOf(l.costFrom.of(d, r))
 		if !ok {
-			d.memory.entries = d.memory.entries[:start]
+			d.entries = d.entries[:start]
 			return
 		}
 		one.Cost = cost
@@ -203,7 +203,7 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 		d.count(u)
 	}
 	one.Ends = identity.IsEndOfStream(one.Entries)
-	d.memory.list = append(d.memory.list, one)
+	d.list = append(d.list, one)
 }
 
 // costOf returns the number of hits in a value. Envoy drops the rest of a fraction.
@@ -258,7 +258,7 @@ func (d *Describer) act(a *action, r *accesslog.Record, subject *string) bool {
 		return false
 	}
 	if ok {
-		d.memory.entries = append(d.memory.entries, descriptors.Entry{Key: a.Key, Value: value})
+		d.entries = append(d.entries, descriptors.Entry{Key: a.Key, Value: value})
 	}
 	return ok || a.SkipIfAbsent
 }
@@ -276,11 +276,11 @@ func (a *action) all(d *Describer, r *accesslog.Record) bool {
 
 // format returns the value of the parts. It reports false if one of them is absent.
 func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (string, bool) {
-	from := len(d.memory.text)
+	d.buffer = d.buffer[:0]
 	for i := range a.parts {
 		p := &a.parts[i]
 		if p.none == nil {
-			d.memory.text = append(d.memory.text, p.text...)
+			d.buffer = append(d.buffer, p.text...)
 			continue
 		}
 		if p.subject && (p.later || r.Values[p.at].State == accesslog.Unreported) {
@@ -290,12 +290,12 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 		if v.State != accesslog.Present && a.Kind != envoyfile.AddressMatch {
 			return "", false
 		}
-		d.memory.text = append(d.memory.text, p.cut(v.Text)...)
+		d.buffer = append(d.buffer, p.cut(v.Text)...)
 	}
 	if a.secret {
-		return d.secrets.Fingerprint(string(d.memory.text[from:])), true
+		return d.secrets.Fingerprint(string(d.buffer)), true
 	}
-	return d.memory.since(from), true
+	return string(d.buffer), true
 }
 
 func (p *part) cut(text []byte) []byte {
@@ -328,7 +328,7 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 		if bytes.HasPrefix(v.Text, anonymousPrefix) {
 			return "", false
 		}
-		*subject = d.memory.copied(v.Text)
+		*subject = string(v.Text)
 		return d.secrets.Fingerprint(subjectPrefix + string(v.Text)), true
 	}
 	v := &r.Values[d.at.keyDigest]
@@ -362,7 +362,7 @@ func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
 	case a.secret:
 		return d.secrets.Fingerprint(string(value)), true
 	}
-	return d.memory.copied(value), true
+	return string(value), true
 }
 
 // client returns the address of a request.
@@ -371,7 +371,7 @@ func (d *Describer) client(p *part, r *accesslog.Record) (client netip.Addr, ok 
 	if v.State != accesslog.Present {
 		return client, false
 	}
-	client, err := netip.ParseAddr(d.memory.copied(v.Text)) // mapped addresses stay so, as in Envoy
+	client, err := netip.ParseAddr(string(v.Text)) // mapped addresses stay so, as in Envoy
 	return client, err == nil
 }
 
@@ -388,9 +388,7 @@ func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	from := len(d.memory.text)
-	d.memory.text = network.AppendTo(d.memory.text)
-	return d.memory.since(from), true
+	return network.String(), true
 }
 
 func (d *Describer) addressMatch(a *action, r *accesslog.Record) (string, bool) {

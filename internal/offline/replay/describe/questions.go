@@ -28,15 +28,7 @@ func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in
 		if f.Requests != envoyfile.AnyRequest {
 			ask.internal = d.look(accesslog.Header("x-envoy-internal"), f.Location, "Every request counted as external.")
 		}
-		end := ask
-		end.atEnd = true
-		for _, l := range limits {
-			if l.AtEnd {
-				end.limits = append(end.limits, d.limit(l, in, nil))
-			} else {
-				ask.limits = append(ask.limits, d.limit(l, in, changed))
-			}
-		}
+		ask, end := d.split(ask, limits, in, changed)
 		if len(ask.limits) > 0 {
 			asks = append(asks, ask)
 		}
@@ -48,6 +40,20 @@ func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in
 		}
 	}
 	return append(asks, ends...)
+}
+
+// split compiles limits: those that the question asks for, and those of the same at the end of a request.
+func (d *Describer) split(ask question, limits []*envoyfile.RateLimit, in *envoyfile.Route, changed []string) (asked, end question) {
+	end = ask
+	end.atEnd = true
+	for _, l := range limits {
+		if l.AtEnd {
+			end.limits = append(end.limits, d.limit(l, in, nil))
+		} else {
+			ask.limits = append(ask.limits, d.limit(l, in, changed))
+		}
+	}
+	return ask, end
 }
 
 // applicable returns the limits of a filter for a route, as Envoy chooses them.
