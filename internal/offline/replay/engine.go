@@ -193,20 +193,14 @@ func (e *Engine) Report(ctx context.Context, logs accesslog.Stats) (*Report, err
 	if err := e.end(ctx, math.MaxInt64); err != nil {
 		return nil, err
 	}
-	locations := make(map[*rules.Rule]string)
-	for i, r := range e.o.Rules.All() {
-		if i < len(e.o.Locations) {
-			locations[r] = e.o.Locations[i]
-		}
-	}
 	n, counts := e.now, e.counts
 	counts.Allowed, counts.Denied, counts.Unlimited, counts.UnknownSubjects = n.allowed, n.denied, n.unlimited, n.unknown
-	r := &Report{Counts: counts, Times: e.series, Logs: logs, Evicted: n.timeline.Evicted(), LogsFraction: e.sample.fraction(), Subjects: n.tally.top.rows()}
+	r := &Report{Counts: counts, Times: e.series, Logs: logs, Evicted: n.timeline.store.Stats().Evicted, LogsFraction: e.sample.fraction(), Subjects: n.tally.top.rows()}
 	if r.Requests > 0 {
 		r.From, r.To = at(e.from), at(e.to)
 	}
 	r.Unreported = append(e.o.Describer.Unreported(), e.endings.unreported()...)
-	r.Rules, r.Totals = n.tally.report(locations)
+	r.Rules, r.Totals = n.tally.report(e.o.Locations)
 	r.Near = n.tally.near.n
 	if e.was != nil {
 		c := e.changed

@@ -223,8 +223,9 @@ func (t *tally) addUnused() {
 	}
 }
 
-// report returns what each part did, in the order of the rules, and what each rule did.
-func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, totals []RuleTotal) {
+// report returns what each part did, in the order of the rules, and what each rule did. locations are
+// those of the rules.
+func (t *tally) report(locations []string) (reports []RuleReport, totals []RuleTotal) {
 	t.addUnused()
 	logs, denied := make([]uint64, len(t.parts)), make([]uint64, len(t.parts))
 	callers, deniedCallers := make(map[*total][]uint64), make(map[*total][]uint64)
@@ -253,9 +254,12 @@ func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, 
 			})
 		}
 		r := RuleReport{
-			Rule: p.rule.Name, Location: locations[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Override: p.override,
+			Rule: p.rule.Name, Tier: p.tier, Limit: p.words(), Observed: p.observed, Override: p.override,
 			Requests: p.requests, Denied: p.denied, Near: p.near,
 			Logs: logs[p.index] * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
+		}
+		if p.order < len(locations) {
+			r.Location = locations[p.order]
 		}
 		if p.sim != nil {
 			r.WhatIf = p.sim.report(&p.limit, r.Logs)

@@ -65,10 +65,6 @@ func (t *Timeline) sweep() {
 	t.sweepAt = max(2*t.store.Len(), minSweep)
 }
 
-// Evicted returns how many logs the store dropped to keep its bounds although hits in them still
-// counted.
-func (t *Timeline) Evicted() uint64 { return t.store.Stats().Evicted }
-
 // A Live decides requests one after the other on a store that has a clock. It counts
 // nothing but hits. It is not safe for concurrent use.
 type Live struct {

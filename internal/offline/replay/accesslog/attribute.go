@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -147,16 +148,9 @@ func canonical(name, argument, after string, hasArgument bool) Attribute {
 	case "RESP", "RESPONSE_HEADER":
 		return Attribute("RESP(" + strings.ToLower(argument) + ")" + after)
 	case "REQ_WITHOUT_QUERY":
-		switch header := strings.ToLower(argument); Attribute("REQ(" + header + ")") {
-		case OriginalOrPath:
-			return PathOnly + Attribute(after)
-		case Path:
-			return rewrittenPathOnly + Attribute(after)
-		case originalPath:
-			return originalPathOnly + Attribute(after)
-		default:
-			return Attribute("REQ_WITHOUT_QUERY(" + header + ")" + after)
-		}
+		header := strings.ToLower(argument)
+		paths := map[Attribute]Attribute{OriginalOrPath: PathOnly, Path: rewrittenPathOnly, originalPath: originalPathOnly}
+		return cmp.Or(paths[Attribute("REQ("+header+")")], Attribute("REQ_WITHOUT_QUERY("+header+")")) + Attribute(after)
 	case "PATH":
 		form, from, _ := strings.Cut(argument, ":")
 		return pathOperator(form, from) + Attribute(after)
@@ -175,18 +169,14 @@ func canonical(name, argument, after string, hasArgument bool) Attribute {
 
 // pathOperator returns the attribute of PATH(form:from).
 func pathOperator(form, from string) Attribute {
-	if form == "NQ" {
-		switch from {
-		case "", "ORIG_OR_PATH":
-			return PathOnly
-		default:
-			return Attribute("PATH(NQ:" + from + ")")
-		}
-	}
-	switch from {
-	case "", "ORIG_OR_PATH":
+	switch from = cmp.Or(from, "ORIG_OR_PATH"); {
+	case form == "NQ" && from == "ORIG_OR_PATH":
+		return PathOnly
+	case form == "NQ":
+		return Attribute("PATH(NQ:" + from + ")")
+	case from == "ORIG_OR_PATH":
 		return OriginalOrPath
-	case "ORIG":
+	case from == "ORIG":
 		return originalPath
 	default:
 		return Path
