@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/identity"
@@ -206,11 +207,24 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 	d.list = append(d.list, one)
 }
 
-// costOf returns the number of hits in a value. Envoy drops the rest of a fraction.
+// costOf returns the number of hits in a value, as Envoy reads it.
 func costOf(v accesslog.Value) (uint64, bool) {
-	f, err := strconv.ParseFloat(string(bytes.TrimSpace(v.Text)), 64)
-	if v.State != accesslog.Present || err != nil || !(f >= 0 && f <= envoyfile.MaxCost) {
+	if v.State != accesslog.Present {
 		return 0, false
+	}
+	text := string(bytes.TrimSpace(v.Text))
+	if strings.Contains(text, "_") {
+		return 0, false
+	}
+	if digits, ok := strings.CutPrefix(strings.ToLower(strings.TrimPrefix(text, "+")), "0x"); ok && !strings.Contains(digits, "p") {
+		text += "p0" // Envoy takes 0x10, too
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil, f < 0, f > envoyfile.MaxCost:
+		return 0, false
+	case math.IsNaN(f):
+		return 1 << 63, true // as Envoy sends it
 	}
 	return uint64(f), true
 }
