@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
 	// Time zones of calendars, for machines and images that have no database of them: 0.4 MB.
 	_ "time/tzdata"
 

@@ -35,8 +35,8 @@ const Key = "demo-key-of-acme-4711"
 
 // The tokens of every state.
 const (
-	ReadToken = "read-token-of-the-consoletest" //nolint:gosec // it opens nothing
-	ActToken  = "act-token-of-the-consoletest"  //nolint:gosec // it opens nothing
+	ReadToken = "read-token-of-the-consoletest"
+	ActToken  = "act-token-of-the-consoletest"
 )
 
 // Hostile is text that a client or a file could contain.

@@ -80,7 +80,7 @@ func (w *walk) cursor() string {
 	return cursorOf(w)
 }
 
-// cursorOf returns a place in a list as text: a struct of numbers and texts.
+// cursorOf returns where a list has come to as text. at is a struct of numbers and texts.
 func cursorOf(at any) string {
 	b, _ := json.Marshal(at) // it has no error
 	return base64.RawURLEncoding.EncodeToString(b)
