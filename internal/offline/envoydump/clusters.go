@@ -20,7 +20,11 @@ type Cluster struct {
 	Options       map[string]Any `json:"typed_extension_protocol_options"`
 	HTTP2         *HTTP2         `json:"http2_protocol_options"`
 	Breakers      struct {
-		Thresholds []Threshold `json:"thresholds"`
+		Thresholds []struct {
+			Priority    string  `json:"priority"`        // empty: DEFAULT
+			Requests    *uint32 `json:"max_requests"`    // nil: 1024
+			Connections *uint32 `json:"max_connections"` // nil: 1024
+		} `json:"thresholds"`
 	} `json:"circuit_breakers"`
 	Outliers *struct{} `json:"outlier_detection"`
 	LB       struct {
@@ -32,13 +36,6 @@ type Cluster struct {
 	EDS        struct {
 		Service string `json:"service_name"`
 	} `json:"eds_cluster_config"`
-}
-
-// A Threshold bounds the calls of one priority. Nil: Envoy's default, 1024.
-type Threshold struct {
-	Priority    string  `json:"priority"` // empty: DEFAULT
-	Requests    *uint32 `json:"max_requests"`
-	Connections *uint32 `json:"max_connections"`
 }
 
 // An Assignment has the endpoints of a cluster.

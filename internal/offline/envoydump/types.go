@@ -55,23 +55,20 @@ type Manager struct {
 	EscapedSlashes   string   `json:"path_with_escaped_slashes_action"`
 	Early            []struct {
 		Config struct {
-			Mutations []Mutation `json:"mutations"`
+			Mutations []struct {
+				Remove  string `json:"remove"`
+				OnMatch *struct {
+					Key StringMatcher `json:"key_matcher"`
+				} `json:"remove_on_match"`
+				Append struct {
+					Header struct {
+						Key string `json:"key"`
+					} `json:"header"`
+					Action string `json:"append_action"`
+				} `json:"append"`
+			} `json:"mutations"`
 		} `json:"typed_config"`
-	} `json:"early_header_mutation_extensions"`
-}
-
-// A Mutation changes a header before routing.
-type Mutation struct {
-	Remove  string `json:"remove"`
-	OnMatch *struct {
-		Key StringMatcher `json:"key_matcher"`
-	} `json:"remove_on_match"`
-	Append struct {
-		Header struct {
-			Key string `json:"key"`
-		} `json:"header"`
-		Action string `json:"append_action"`
-	} `json:"append"`
+	} `json:"early_header_mutation_extensions"` // before routing
 }
 
 // A Fraction is a fraction of the requests, which a runtime key can change.
@@ -299,9 +296,9 @@ func (a *Any) UnmarshalJSON(data []byte) error {
 	if json.Unmarshal(data, &head) != nil {
 		return nil // Message stays nil
 	}
-	a.Type = shortType(head.Type)
+	a.Type = ShortType(head.Type)
 	if a.Type == "v3.TypedStruct" || a.Type == "v1.TypedStruct" || strings.HasSuffix(a.Type, ".TypedStruct") {
-		a.Type, data = shortType(head.URL), head.Value
+		a.Type, data = ShortType(head.URL), head.Value
 	}
 	if message := messages[a.Type]; message != nil {
 		if a.Message = message(); json.Unmarshal(data, a.Message) == nil {
@@ -314,7 +311,8 @@ func (a *Any) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-func shortType(url string) string {
+// ShortType returns the last two words of a type without its version, such as ratelimit.RateLimitPerRoute.
+func ShortType(url string) string {
 	words := strings.Split(url[strings.LastIndexByte(url, '/')+1:], ".")
 	if len(words) < 3 {
 		return url

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/offline/envoydump"
 )
 
 // A value is a value of Envoy's configuration, with aliases followed. The zero value is that of a
@@ -257,25 +258,15 @@ const (
 // reported when the message is read.
 func (r *reader) typed(v value) (message value, typ string) {
 	o := quiet().object(v)
-	typ = shortType(o.text("@type"))
+	typ = envoydump.ShortType(o.text("@type"))
 	if strings.HasSuffix(typ, ".TypedStruct") {
-		return o.get("value"), shortType(o.text("type_url"))
+		return o.get("value"), envoydump.ShortType(o.text("type_url"))
 	}
 	return v, typ
 }
 
 // quiet returns a reader whose problems are lost.
 func quiet() *reader { return &reader{d: &strict.Decoder{Report: new(strict.Report)}} }
-
-// shortType returns the last two words of a type without its version, such as
-// ratelimit.RateLimitPerRoute.
-func shortType(url string) string {
-	words := strings.Split(url[strings.LastIndexByte(url, '/')+1:], ".")
-	if len(words) < 3 {
-		return url
-	}
-	return words[len(words)-3] + "." + words[len(words)-1]
-}
 
 var filterURL = regexp.MustCompile(`\.ratelimit\.v\d+\.RateLimit\b`)
 

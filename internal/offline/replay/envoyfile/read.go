@@ -47,24 +47,21 @@ func Read(paths ...string) (*Config, error) {
 // files returns the files that paths stand for.
 func (r *reader) files(paths []string) (names []string) {
 	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil || !info.IsDir() {
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
 			names = append(names, path) // reading it reports the error
 			continue
 		}
-		found := 0
+		before := len(names)
 		entries, err := os.ReadDir(path)
-		if err != nil {
-			r.report.Addf(path, 0, "", "the directory cannot be read")
-			continue
-		}
 		for _, e := range entries {
 			if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) && !e.IsDir() {
 				names = append(names, filepath.Join(path, e.Name()))
-				found++
 			}
 		}
-		if found == 0 {
+		switch {
+		case err != nil:
+			r.report.Addf(path, 0, "", "the directory cannot be read")
+		case len(names) == before:
 			r.report.Addf(path, 0, "", "the directory has no file *.yaml, *.yml or *.json")
 		}
 	}
