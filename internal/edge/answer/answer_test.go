@@ -99,7 +99,8 @@ func TestAppend(t *testing.T) {
 		{"denied", []string{rules.StyleRateLimit}, verdictOf(denied, daily), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`},
 			{"ratelimit", `"per-key";r=0;t=13`},
-			{"retry-after", "13"}, {"retry-after-ms", "12300"},
+			{"retry-after", "13"},
+			{"retry-after-ms", "12300"},
 		}},
 		{"a cost above the limit has no wait", nil, verdictOf(never), []Header{{"x-should-retry", "false"}}},
 		{"nor a reset", []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit}, verdictOf(never), []Header{
