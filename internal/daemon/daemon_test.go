@@ -536,7 +536,7 @@ func TestDescribe(t *testing.T) {
 		{Name: "tiers", ByTier: map[string]rules.Terms{"pro": {Unlimited: true}, "free": {Limits: one.Limits, Observe: 1}, "trial": {}}, Terms: one},
 		{Name: "quota", Terms: one, Quota: true, Answer: rules.Answer{Metadata: map[string]any{"backend": "a"}}, Storage: rules.Storage{OnError: rules.StoreErrorAllow}},
 		{Name: "report", Terms: one, Charge: rules.Charge{Always: true, Factor: 5}, Storage: rules.Storage{OnError: rules.StoreErrorDeny}, Answer: rules.Answer{Denial: rules.Denial{Body: "no"}}},
-		{Name: "new", Terms: one, Replaces: []string{"plain", "the other"}, Storage: rules.Storage{OnError: rules.StoreErrorLocal}, Metric: rules.Metric{Detailed: true, Values: []bool{true}}},
+		{Name: "new", Terms: one, Replaces: []string{"plain", "the other"}, Storage: rules.Storage{OnError: rules.StoreErrorLocal}, Answer: rules.Answer{NeverRetry: true, Denial: rules.Denial{Form: rules.FormOpenAI}}, Metric: rules.Metric{Detailed: true, Values: []bool{true}}},
 	} {
 		r.Domain, r.Path = "edge", []descriptors.Node{{Key: r.Name, AnyValue: true}}
 		if err := rs.Add(r); err != nil {
@@ -558,7 +558,7 @@ func TestDescribe(t *testing.T) {
 		"edge|tiers  name=tiers  5 per 1m  free: 5 per 1m (100% observed)  pro: unlimited  trial: no limit",
 		"edge|quota  name=quota  5 per 1m  quota  on_store_error=allow  metadata",
 		"edge|report  name=report  5 per 1m  charge=always  cost=5  on_store_error=deny  own denial",
-		`edge|new  name=new  5 per 1m  replaces=["plain" "the other"]  on_store_error=local  detailed_metric  value_to_metric`,
+		`edge|new  name=new  5 per 1m  replaces=["plain" "the other"]  on_store_error=local  client_retry=never  detailed_metric  value_to_metric  body=openai`,
 		"edge|path=a*  name=shared  5 per 1m  share_threshold",
 	}
 	if diff := cmp.Diff(want, Running{Rules: rs}.Describe()); diff != "" {

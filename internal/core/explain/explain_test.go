@@ -112,6 +112,22 @@ answer: OK
 	}
 }
 
+// TestExplainDenials: an explanation says how denied clients are answered.
+func TestExplainDenials(t *testing.T) {
+	rs := coretest.Build(t, with(rule("r", per(1, time.Minute), anyOf("f")), func(r *rules.Rule) {
+		r.Answer = rules.Answer{NeverRetry: true, Denial: rules.Denial{Form: rules.FormMCP}}
+	}))
+	e, err := explainWith(t, rs, *request("f=1"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"    body    mcp: denied clients", "    client_retry never: x-should-retry"} {
+		if text := strings.Join(e.Lines, "\n"); !strings.Contains(text, want) {
+			t.Errorf("got\n%s\nwant %s…", text, want)
+		}
+	}
+}
+
 // explainWith explains a request with an empty store.
 func explainWith(t *testing.T, rs *rules.Rules, req decide.Request, inRedis func(window.LogID) string) (*Explanation, error) {
 	t.Helper()
