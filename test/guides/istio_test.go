@@ -22,8 +22,8 @@ type patch struct {
 }
 
 // envoyWith writes a configuration of Envoy with what an EnvoyFilter of deploy/integrations/istio adds to one, and returns
-// its path. The rest, where istiod would have its own, is from envoy/ratelimit.yaml.
-func envoyWith(t *testing.T, file string) string {
+// its path. The rest, where istiod would have its own, is from envoy/ratelimit.yaml. filters come before.
+func envoyWith(t *testing.T, file string, filters ...any) string {
 	t.Helper()
 	var filter struct {
 		Spec struct {
@@ -36,7 +36,6 @@ func envoyWith(t *testing.T, file string) string {
 	// Two routes: search, and the others.
 	host := map[string]any{"name": "app", "domains": []string{"*"}}
 	search, others := map[string]any{"cluster": "upstream"}, map[string]any{"cluster": "upstream"}
-	var filters []any
 	for _, p := range filter.Spec.Patches {
 		switch value := p.Patch.Value; p.ApplyTo {
 		case "HTTP_FILTER":
@@ -99,6 +98,25 @@ func TestIstioSnippets(t *testing.T) {
 		c.Want(200, 5, "/")
 		deniedBy(t, c, "per-address", "/")
 		deniedBy(t, c, "per-address", "/search", "x-api-key", "b")
+		s.WantAllDecided()
+	})
+	t.Run("tiers", func(t *testing.T) {
+		t.Parallel()
+		keys := map[string]any{"name": "envoy.filters.http.ext_authz", "typed_config": map[string]any{
+			"@type":                 "type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
+			"transport_api_version": "V3", "allowed_headers": map[string]any{"patterns": []any{map[string]string{"exact": "x-api-key"}}},
+			"grpc_service": map[string]any{"envoy_grpc": map[string]string{"cluster_name": "rls"}, "timeout": "10s"},
+		}}
+		s := stack.Setup{
+			Rules: tree.Read(t, "deploy/integrations/istio/rules.yaml"), Config: envoyWith(t, "tiers.yaml", keys),
+			Tiers: strings.Replace(stack.TiersOf("pro"), "[free, starter]", "{free: {limit: {unit: hour, requests_per_unit: 2}}, pro: {limit: {unit: hour, requests_per_unit: 3}}}", 1),
+		}.Start(t)
+		c := s.From("127.0.0.2")
+		c.Want(200, 3, "/", "x-api-key", "acme-old-key")
+		deniedBy(t, c, "per-customer", "/", "x-api-key", "acme-new-key")
+		c.Want(200, 2, "/", "x-api-key", "other-key")
+		deniedBy(t, c, "per-customer", "/", "x-api-key", "other-key")
+		c.Want(401, 1, "/", "x-api-key", "planted-unknown")
 		s.WantAllDecided()
 	})
 	t.Run("sidecar", func(t *testing.T) {

@@ -28,6 +28,7 @@ type (
 		// Envoy names it in the plural.
 		RequestHeaders *requestHeader `json:"requestHeaders"`
 		RemoteAddress  *struct{}      `json:"remoteAddress"`
+		Metadata       *requestHeader `json:"metadata"`
 
 		// kgateway:
 		Type    string      `json:"type"`
@@ -63,6 +64,8 @@ func (e entry) String() string {
 		return "generic_key=" + generic.Value + generic.DescriptorValue
 	case generic != nil:
 		return generic.Key + generic.DescriptorKey + "=" + generic.Value + generic.DescriptorValue
+	case e.Metadata != nil:
+		return e.Metadata.DescriptorKey + "=acme"
 	case e.Header != "":
 		return e.Header + "=k1"
 	case e.RemoteAddress != nil || e.Type == "RemoteAddress":
@@ -181,7 +184,7 @@ func TestRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := map[string]int{"istio": 5, "contour": 3, "kgateway": 4}
+	sent := map[string]int{"istio": 6, "contour": 3, "kgateway": 4}
 	for _, rules := range files {
 		dir := filepath.Dir(rules)
 		name := filepath.Base(dir)
