@@ -36,7 +36,7 @@ func (u *upstreams) serve(cost int64, ended func() bool) {
 // manyStreams lets all callers make their streams, one after the other. turn differs from one
 // stream to the next. other is another store, where there are several.
 func manyStreams(h InFlightHarness, f func(store, other window.Store, stream window.StreamID, turn int)) {
-	const each = 60
+	const each = 25
 	h.begin()
 	windowtest.Concurrently(func(n int) {
 		store, other := h.Stores[n%len(h.Stores)], h.Stores[(n+1)%len(h.Stores)]
