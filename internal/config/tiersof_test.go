@@ -74,6 +74,30 @@ descriptors:
 	}
 }
 
+// TestTiersOfAndShadowMode: a rule in shadow mode stays in it, and the other rules of its item do not
+// enter it.
+func TestTiersOfAndShadowMode(t *testing.T) {
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", "{tiers: [free, pro], default: free}")
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
+descriptors:
+- {key: shadow, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 3}}
+- {key: observed, rate_limit: {unit: minute, requests_per_unit: 3, observe: 90%}}
+- {key: denies, rate_limit: {unit: minute, requests_per_unit: 3}}
+`)
+	s.Rules.TiersOf = configtest.Write(t, "tiers-of.yaml", `rules:
+- {domain: d, path: "*", by_tier: {default: {unit: minute, requests_per_unit: 1}, pro: {unit: minute, requests_per_unit: 2}}}
+`)
+	for i, want := range []float64{1, 0.9, 0} {
+		rule := mustLoad(t, s).Rules.All()[i]
+		for _, tier := range []string{"free", "pro"} {
+			if got := rule.TermsOf(tier).Observe; got != want {
+				t.Errorf("rule %s, tier %s: observed for %v, want %v", rule.Name, tier, got, want)
+			}
+		}
+	}
+}
+
 // TestTiersOfRefuses: what is wrong names the file and the place.
 func TestTiersOfRefuses(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{

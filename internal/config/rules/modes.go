@@ -11,6 +11,15 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
+// observeAtLeast makes all terms of a rule observed for at least this fraction of subjects.
+func observeAtLeast(rule *rules.Rule, fraction float64) {
+	rule.Terms.Observe = max(rule.Terms.Observe, fraction)
+	for name, arm := range rule.ByTier {
+		arm.Observe = max(arm.Observe, fraction)
+		rule.ByTier[name] = arm
+	}
+}
+
 func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 	v := e.RateLimit.Value
 	if e.ShadowMode.Value {
@@ -19,11 +28,7 @@ func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 				r.decoder.Problem(t.Observe.Position, "shadow_mode%s already observes all subjects: give one of the two", onLine(e.ShadowMode.Line))
 			}
 		}
-		rule.Terms.Observe = 1
-		for name, arm := range rule.ByTier {
-			arm.Observe = 1
-			rule.ByTier[name] = arm
-		}
+		observeAtLeast(rule, 1)
 	}
 	if rule.Charge.Always && bool(e.ShadowMode.Value) {
 		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with shadow_mode%s", onLine(e.ShadowMode.Line))

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"maps"
 	"reflect"
 	"strings"
 
@@ -86,7 +87,9 @@ func (r *rulesReader) takeTiers(rule *rules.Rule, v *rateLimit, at strict.Positi
 			r.decoder.Problem(at, "the rule has by_tier, and rules.tiers_of has its limits too, in %s: give them in one place", Location{t.at.File, t.at.Line})
 			return
 		}
-		rule.Terms, rule.ByTier, rule.Subject = t.base, t.byTier, t.subject
+		observe := rule.Terms.Observe // of the rule, which may only be tried out
+		rule.Terms, rule.ByTier, rule.Subject = t.base, maps.Clone(t.byTier), t.subject
+		observeAtLeast(rule, observe)
 		if t.subject == "" {
 			rule.Subject = rule.Path[len(rule.Path)-1].Key
 		}
