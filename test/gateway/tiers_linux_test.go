@@ -156,7 +156,7 @@ func TestTiers(t *testing.T) {
 	c0, plain := request{key: "key-c0"}, request{key: "key-plain"}
 	s.want(request{key: "key-nobodys"}, http.StatusUnauthorized)
 	s.want(request{subject: "c1"}, http.StatusUnauthorized)
-	s.becomes(request{key: "key-odd"}, ok, 2) // a tier that nobody has is the default one
+	s.becomes(request{key: "key-odd"}, ok, 2) // an unknown tier counts as the default one
 	s.becomes(plain, ok, 100)                 // its tier carries nothing
 	exec(`UPDATE slidegate.subjects SET tier = 'three' WHERE id = 'c0'`)
 	s.becomes(c0, ok, 3)

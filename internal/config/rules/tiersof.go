@@ -84,7 +84,7 @@ func (r *rulesReader) takeTiers(rule *rules.Rule, v *rateLimit, at strict.Positi
 		}
 		t.used = true
 		if v.ByTier.Set {
-			r.decoder.Problem(at, "the rule has by_tier, and rules.tiers_of has its limits too, in %s: give them in one place", Location{t.at.File, t.at.Line})
+			r.decoder.Problem(at, "the rule has by_tier, and rules.tiers_of has its limits too, in %s: remove one of the two", Location{t.at.File, t.at.Line})
 			return
 		}
 		observe := rule.Terms.Observe // of the rule, which may only be tried out

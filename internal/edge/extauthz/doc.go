@@ -48,8 +48,8 @@
 //   - subject, tier: texts, never empty. The subject of an anonymous request is "ip:" and
 //     its address, for IPv6 its network.
 //   - labels: the labels of the subject.
-//   - limit, limit_NAME: requests_per_unit and unit of the limits that the tier carries, for
-//     requests that pass without limits of their own call.
+//   - limit, limit_NAME: requests_per_unit and unit of the limits that the tier carries, if
+//     the request passes and the call takes no limits.
 //   - reason: the Result, if the request does not pass.
 //   - If limits were taken, the entries that package ratelimit lists.
 package extauthz
