@@ -275,6 +275,7 @@ func TestEnvoyGateway(t *testing.T) {
 	run("Cost", envoyGateway.testCost)
 	run("Usage", envoyGateway.testUsage)
 	run("Restart", envoyGateway.testRestart)
+	run("Tiers", envoyGateway.testTiers)
 	run("Certificates", envoyGateway.testCertificates)
 	run("Back", func(g envoyGateway) { g.change(referenceImage, "rollback", "eg", "1") })
 	run("ReferenceAgain", envoyGateway.testExample)
@@ -465,6 +466,52 @@ func (g envoyGateway) testRestart() {
 		return nil
 	})
 	g.t.Logf("deletion of the only pod: %s", unanswered(calls.stop()))
+}
+
+// testTiers lets rls check API keys too. One rule gives each customer the limit of its tier, also after
+// the pod has moved. A changed plan keeps what was spent.
+func (g envoyGateway) testTiers() {
+	file, err := os.ReadFile(gatewayFiles + "tiers.yaml")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	customers, _, _ := strings.Cut(string(file), "\n---\n")
+	named := &namespace{t: g.t} // the file names the namespaces
+	named.kubectl("apply", "--filename", gatewayFiles+"tiers.yaml")
+	g.t.Cleanup(func() {
+		_ = named.command(context.Background(), "delete", "--filename", gatewayFiles+"tiers.yaml").Run()
+		_ = named.command(context.Background(), "apply", "--filename", gatewayFiles+"example.yaml").Run()
+	})
+	g.helm("upgrade", "eg", gatewayChart(), "--reuse-values", "--values", gatewayFiles+"tiers-values.yaml")
+	g.rollout("deployment/envoy-gateway")
+	g.rollout("deployment/envoy-ratelimit")
+	g.image(slidegateImage)
+
+	const free, pro = "x-api-key: demo-free", "x-api-key: demo-pro"
+	g.first("/", free, 2)
+	g.want("/", free, 200, 429)
+	g.first("/", pro, 1000)
+	g.want("/", "x-api-key: of nobody", 401)
+	g.want("/", "x-subject-id: acme", 401)
+	if status, _ := g.ask("/", free, "x-subject-id: acme"); status != http.StatusTooManyRequests {
+		g.t.Errorf("with the header of another customer: got %d, want 429", status)
+	}
+
+	g.kubectl("delete", "pod", "--selector", "app.kubernetes.io/name=envoy-ratelimit")
+	g.rollout("deployment/envoy-ratelimit")
+	g.image(slidegateImage)
+	g.eventually(func() error {
+		if status, headers := g.ask("/", free); status != http.StatusTooManyRequests {
+			return fmt.Errorf("after the pod has moved: got status %d with %v, want 429", status, headers)
+		}
+		return nil
+	})
+
+	// The kubelet writes the file after up to a minute.
+	g.apply(strings.Replace(customers, "tier: free, keys", "tier: pro, keys", 1))
+	if got := g.first("/", free, 1000).Get("X-Ratelimit-Remaining"); got != "997" {
+		g.t.Errorf("after the upgrade: got %q remaining, want 997, because 2 were spent before", got)
+	}
 }
 
 // testCertificates renews the authority and all certificates with Envoy Gateway's own job, under load.
