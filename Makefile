@@ -35,6 +35,7 @@ github.com/envoyproxy/gateway@$(GATEWAY) charts/gateway-crds-helm/templates/gene
 istio.io/api@v1.31.1 kubernetes/customresourcedefinitions.gen.yaml
 github.com/projectcontour/contour@v1.33.8 examples/contour/01-crds.yaml
 github.com/kgateway-dev/kgateway/v2@v2.2.0 install/helm/kgateway-crds/templates/*.yaml
+github.com/kgateway-dev/kgateway/v2@v2.2.0 install/helm/agentgateway-crds/templates/*.yaml
 endef
 export CRDS
 # For make docs-site: a generator, its reader of Markdown and its theme.

@@ -34,6 +34,10 @@ type (
 		Type    string      `json:"type"`
 		Generic *genericKey `json:"generic"`
 		Header  string      `json:"header"`
+
+		// agentgateway:
+		Name       string `json:"name"`
+		Expression string `json:"expression"`
 	}
 	genericKey struct {
 		Key             string `json:"key"`
@@ -64,6 +68,8 @@ func (e entry) String() string {
 		return "generic_key=" + generic.Value + generic.DescriptorValue
 	case generic != nil:
 		return generic.Key + generic.DescriptorKey + "=" + generic.Value + generic.DescriptorValue
+	case e.Expression != "":
+		return e.Name + "=acme"
 	case e.Metadata != nil:
 		return e.Metadata.DescriptorKey + "=acme"
 	case e.Header != "":
@@ -184,7 +190,7 @@ func TestRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := map[string]int{"istio": 6, "contour": 3, "kgateway": 4}
+	sent := map[string]int{"istio": 6, "contour": 3, "kgateway": 4, "agentgateway": 1}
 	for _, rules := range files {
 		dir := filepath.Dir(rules)
 		name := filepath.Base(dir)
