@@ -275,8 +275,8 @@ func TestEnvoyGateway(t *testing.T) {
 	run("Cost", envoyGateway.testCost)
 	run("Usage", envoyGateway.testUsage)
 	run("Restart", envoyGateway.testRestart)
-	run("Tiers", envoyGateway.testTiers)
 	run("Certificates", envoyGateway.testCertificates)
+	run("Tiers", envoyGateway.testTiers)
 	run("Back", func(g envoyGateway) { g.change(referenceImage, "rollback", "eg", "1") })
 	run("ReferenceAgain", envoyGateway.testExample)
 }

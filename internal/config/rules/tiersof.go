@@ -32,6 +32,9 @@ type givenTiers struct {
 	used                  bool
 }
 
+// maxTiersOf bounds the items, each of which is compared with each rule.
+const maxTiersOf = 1000
+
 // readTiersOf reads the file rules.tiers_of. It does nothing without one.
 func (r *rulesReader) readTiersOf() {
 	if r.TiersOf == nil {
@@ -45,6 +48,10 @@ func (r *rulesReader) readTiersOf() {
 	}
 	var doc tiersOfDoc
 	r.decoder.Decode(root, reflect.ValueOf(&doc).Elem(), nil)
+	if n := len(doc.Rules.Value); n > maxTiersOf {
+		r.decoder.Problem(doc.Rules.Position, "%d items, at most %d are allowed: let one with a * stand for many rules", n, maxTiersOf)
+		return
+	}
 	r.scope, r.fallback = r.Scopes[0], r.documentPolicy(new(strict.Field[string]))
 	for i := range doc.Rules.Value {
 		f := &doc.Rules.Value[i]
