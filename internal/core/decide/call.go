@@ -44,7 +44,7 @@ type batch struct {
 	decisions []window.Decision // one for each check
 	part      []window.Check    // the checks of one of several store calls
 	partAt    []int             // their indexes in checks
-	records   bool              // a limit has LimitStatus.RecordsDenied
+	records   bool              // a limit has LimitStatus.Update.Records
 	quota     bool              // a limit is one of several alternatives
 }
 

@@ -43,7 +43,7 @@ func Until(text string, now time.Time) (until time.Time, err error) {
 	if clock, err := time.Parse("15:04", text); err == nil {
 		until = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
 		if !until.After(now) {
-			until = until.AddDate(0, 0, 1)
+			until = time.Date(now.Year(), now.Month(), now.Day()+1, clock.Hour(), clock.Minute(), 0, 0, now.Location())
 		}
 		return until, nil
 	}

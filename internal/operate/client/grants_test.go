@@ -26,4 +26,8 @@ func TestUntil(t *testing.T) {
 			t.Errorf("%q: %s, %v, want %s", text, got, err, want)
 		}
 	}
+	after := time.Date(2026, 3, 29, 4, 0, 0, 0, berlin) // this day has no 02:30
+	if until, err := Until("02:30", after); err != nil || until.Format(time.RFC3339) != "2026-03-30T02:30:00+02:00" {
+		t.Errorf("02:30 after the clock was set forward: %v, %v", until, err)
+	}
 }

@@ -22,7 +22,7 @@ const (
 	maxRules    = 100
 	maxSubjects = 200
 	maxName     = 256
-	// maxFile bounds the file, in bytes: 30 days within the bounds have 5 MB at most.
+	// maxFile bounds the file, in bytes. 30 days within the other bounds have less.
 	maxFile = 16 << 20
 	// OtherRules is the name of all rules above the bound.
 	OtherRules = "other rules"

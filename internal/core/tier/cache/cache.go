@@ -51,7 +51,7 @@ type Options struct {
 	Log, SampledLog *zap.Logger
 }
 
-// Breaker say when a cache stops asking: after so many Failures in a row it asks the source
+// Breaker says when a cache stops asking: after so many Failures in a row it asks the source
 // nothing for Retry. Then it tries one question.
 type Breaker struct {
 	Failures int
@@ -75,7 +75,7 @@ const (
 	maxWaiting = 1 << 15
 )
 
-// Cache is a [Resolver] in front of a [Source]. It is safe for concurrent use; make
+// Cache is a [tier.Resolver] in front of a [tier.Source]. It is safe for concurrent use; make
 // one with [New]. The package comment says how long requests wait and what they
 // get.
 type Cache struct {
@@ -173,7 +173,7 @@ func newRecords(most int) (*otter.Cache[tier.Sum, *cacheRecord], error) {
 
 func (c *Cache) now() time.Duration { return time.Since(c.start) }
 
-// Resolve implements [Resolver]. If the cache holds a record that still counts, Resolve
+// Resolve implements [tier.Resolver]. If the cache holds a record that still counts, Resolve
 // neither waits nor allocates.
 func (c *Cache) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
 	s, ok := tier.SumOf(k)

@@ -77,7 +77,7 @@ func (c *Cache) paused(h *cacheRecord, s *tier.Sum, now time.Duration) bool {
 }
 
 // Run watches the source for changes until ctx ends. Each time that watching begins, all
-// records expire, because changes may have been missed. If the source is no [Watcher],
+// records expire, because changes may have been missed. If the source is no [tier.Watcher],
 // Run only waits.
 func (c *Cache) Run(ctx context.Context) error {
 	w, ok := c.opts.Source.(tier.Watcher)
