@@ -19,6 +19,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -366,6 +367,24 @@ func TestAccountOfSentLimits(t *testing.T) {
 	}
 	if l, _, ok := AccountOf(t.Context(), rs, AccountQuery{Subject: "acme"}).Log(t.Context(), log); ok {
 		t.Errorf("acme has the log of hobby: %+v", l)
+	}
+
+	// After an authorization Envoy sends the id of the subject.
+	authorized := request("subject=hobby")
+	authorized.Descriptors[0].Override = &window.Limit{Hits: 3, Window: time.Minute}
+	decider.Begin(&c, *authorized)
+	if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
+		t.Fatal(err)
+	}
+	log = c.Checks()[0].Log()
+	for id, want := range map[string]bool{"hobby": true, "acme": false} {
+		p := AccountOf(t.Context(), rs, AccountQuery{Subject: id, Overridden: decider.Overridden})
+		if l, _, ok := p.Log(t.Context(), log); ok != want || ok && !l.Sent {
+			t.Errorf("%s: got %+v, %v", id, l, ok)
+		}
+		if got := slices.ContainsFunc(p.Searches(), func(m inspect.Match) bool { return strings.HasPrefix(log.Key, "{"+m.Tag+"}") }); got != want {
+			t.Errorf("%s: the searches %v find %s: %v, want %v", id, p.Searches(), log.Key, got, want)
+		}
 	}
 }
 

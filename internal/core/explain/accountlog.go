@@ -223,6 +223,12 @@ func (p *Account) named(part descriptors.Part) bool {
 	return ok && !part.Digest && p.overlaps(address)
 }
 
+// authorized reports whether an entry is the id of the subject, as Envoy sends it after an
+// authorization.
+func (p *Account) authorized(key string, value descriptors.Part) bool {
+	return key == "subject" && !value.Digest && p.log == "id."+value.Text
+}
+
 // showHolder returns the subject in a log's name, without API keys.
 func showHolder(part descriptors.Part) string {
 	kind, text, _ := strings.Cut(part.Text, ".")
@@ -274,7 +280,7 @@ func (p *Account) sent(name descriptors.Name, id window.LogID) (l AccountLimit, 
 			key, value := name.Identity[i].Text, name.Identity[i+1]
 			secret := p.rules.Secrets().Is(key)
 			switch {
-			case secret && p.named(value), p.log == "" && rules.IsAddressKey(key) && p.overlaps(value.Text):
+			case secret && p.named(value), p.log == "" && rules.IsAddressKey(key) && p.overlaps(value.Text), p.authorized(key, value):
 				found = true
 			case secret:
 				l.Values = append(l.Values, showHolder(value))

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -164,10 +165,8 @@ func (p *Account) Searches() []inspect.Match {
 
 func (p *Account) search() []inspect.Match {
 	var all []inspect.Match
-	byTag := false
-	for _, domain := range p.rules.Domains() {
-		byTag = byTag || !p.ByAddress && p.query.Overridden != nil && p.query.Overridden(domain)
-	}
+	sent := !p.ByAddress && p.query.Overridden != nil && slices.ContainsFunc(p.rules.Domains(), p.query.Overridden)
+	byTag := sent
 	for _, r := range p.rules.All() {
 		m, ok := p.match(r)
 		switch {
@@ -186,6 +185,9 @@ func (p *Account) search() []inspect.Match {
 	case !byTag:
 	case p.log != "":
 		all = append(all, inspect.Match{Tag: descriptors.EscapePart(p.log)})
+		if id, is := strings.CutPrefix(p.log, "id."); is && sent {
+			all = append(all, inspect.Match{Tag: descriptors.EscapePart(id)}) // see authorized
+		}
 	default:
 		all = append(all, inspect.Match{Contains: p.network()})
 	}
