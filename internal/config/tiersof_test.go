@@ -104,7 +104,7 @@ func TestTiersOfRefuses(t *testing.T) {
 		{"", "the file is empty: it needs rules"},
 		{"rules: [", "not YAML"},
 		{`rules: [{path: "a", by_tier: {default: {unlimited: true}}}]`, `1: rules[0]: "domain" is missing`},
-		{"rules: [" + strings.Repeat("{}, ", 1000) + "{}]", "1: rules: 1001 items, at most 1000 are allowed"},
+		{"rules: [" + strings.Repeat("{domain: a, path: a, by_tier: {default: {unlimited: true}}}, ", 1001) + "]", "1: rules: 1001 items, at most 1000 are allowed"},
 		{`rules: [{domain: "*", path: a, by_tier: {}}]`, "1: rules[0].by_tier: by_tier is empty"},
 		{`rules: [{domain: "*", path: a, by_tier: {gold: {unlimited: true}}}]`, `unknown tier "gold"`},
 		{`rules: [{domain: "*", path: a, by_tier: {default: {unit: minute}}}]`, "1: rules[0].by_tier.default"},
