@@ -98,6 +98,28 @@ descriptors:
 	}
 }
 
+// TestTiersOfFitsTheRule: a rule gets no limits that it could not have itself.
+func TestTiersOfFitsTheRule(t *testing.T) {
+	const quota, always = "quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 3}", "rate_limit: {unit: minute, requests_per_unit: 3, charge: always}"
+	for _, tt := range []struct{ rule, terms, want string }{
+		{quota, "{limits: [{unit: minute, requests_per_unit: 3}, {unit: day, requests_per_unit: 9}] }", ":2: descriptors[k]: a quota rule can have only one limit and no lease"},
+		{quota, "{unit: minute, requests_per_unit: 3000, lease: 50ms}", ":2: descriptors[k]: a quota rule can have only one limit and no lease"},
+		{always, "{unit: minute, requests_per_unit: 3000, lease: 50ms}", ":2: descriptors[k]: charge always cannot be combined with a lease or observe"},
+		{always, "{unit: minute, requests_per_unit: 3, observe: 10%}", ":2: descriptors[k]: charge always cannot be combined with a lease or observe"},
+		{always, "{unit: minute, requests_per_unit: 3}", ""},
+		{quota, "{unlimited: true}", ""},
+	} {
+		s := settings.Default()
+		s.Tiers.Path = configtest.Write(t, "tiers.yaml", "{tiers: [free, pro], default: free}")
+		s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors: [{key: k, "+tt.rule+"}]\n")
+		s.Rules.TiersOf = configtest.Write(t, "tiers-of.yaml", "rules: [{domain: d, path: k, by_tier: {default: {unlimited: true}, pro: {"+strings.TrimSuffix(tt.terms[1:], "}")+"}}}]")
+		_, err := Load(s)
+		if ok := err == nil && tt.want == "" || err != nil && tt.want != "" && strings.Contains(err.Error(), tt.want) && strings.Contains(err.Error(), s.Rules.TiersOf+":1"); !ok {
+			t.Errorf("%s with %s: got %v, want %q and the file", tt.rule, tt.terms, err, tt.want)
+		}
+	}
+}
+
 // TestTiersOfRefuses: what is wrong names the file and the place.
 func TestTiersOfRefuses(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{

@@ -30,9 +30,9 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 	}
 	if rl.Set && !rl.Null {
 		r.fill(&rule, rl)
-		r.takeTiers(&rule, limits, f.Position)
+		r.takeTiers(&rule, limits, rule.Quota || r.QuotaMode, f.Position)
 		r.modes(&rule, e)
-		r.sharedTiers(&rule, limits)
+		r.sharedTiers(&rule, limits.ByTier.OrElse(f.Position))
 		r.labels(&rule, limits)
 	}
 	r.replaces(limits) // a rule with a problem may be part of a cycle, too
@@ -53,13 +53,13 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 	r.checkName(&limits.Name, rl.OrElse(f.Position))
 }
 
-func (r *rulesReader) sharedTiers(rule *rules.Rule, v *rateLimit) {
+func (r *rulesReader) sharedTiers(rule *rules.Rule, at strict.Position) {
 	if len(rule.ByTier) == 0 {
 		return
 	}
 	subject := rule.SubjectLevel(r.Identity.Secrets)
 	if subject >= 0 && rule.HasOneLog(subject) {
-		r.decoder.Warning(v.ByTier.Position, "the tiers share one log, because share_threshold gives all values of %s one log", strict.Label(rule.Path[subject].Key))
+		r.decoder.Warning(at, "the tiers share one log, because share_threshold gives all values of %s one log", strict.Label(rule.Path[subject].Key))
 	}
 }
 

@@ -3,6 +3,7 @@ package rules
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -71,8 +72,8 @@ func (r *rulesReader) readTiersOf() {
 	}
 }
 
-// takeTiers gives a rule the limits that rules.tiers_of has for its path.
-func (r *rulesReader) takeTiers(rule *rules.Rule, v *rateLimit, at strict.Position) {
+// takeTiers gives a rule the limits that rules.tiers_of has for its path. quota: it is a quota rule.
+func (r *rulesReader) takeTiers(rule *rules.Rule, v *rateLimit, quota bool, at strict.Position) {
 	if len(r.givenTiers) == 0 {
 		return
 	}
@@ -96,11 +97,27 @@ func (r *rulesReader) takeTiers(rule *rules.Rule, v *rateLimit, at strict.Positi
 		}
 		observe := rule.Terms.Observe // of the rule, which may only be tried out
 		rule.Terms, rule.ByTier, rule.Subject = t.base, maps.Clone(t.byTier), t.subject
-		observeAtLeast(rule, observe)
 		if t.subject == "" {
 			rule.Subject = rule.Path[len(rule.Path)-1].Key
 		}
+		observeAtLeast(rule, observe)
+		r.checkTaken(rule, quota, at, Location{t.at.File, t.at.Line})
 		return
+	}
+}
+
+// checkTaken refuses limits of rules.tiers_of that the rule could not have itself; see modes.
+func (r *rulesReader) checkTaken(rule *rules.Rule, quota bool, at strict.Position, from Location) {
+	for _, t := range append(slices.Collect(maps.Values(rule.ByTier)), rule.Terms) {
+		leased := slices.ContainsFunc(t.Limits, func(l rules.Limit) bool { return l.Lease.Length > 0 })
+		switch {
+		case rule.Charge.Always && (leased || t.Observe > 0):
+			r.decoder.Problem(at, "charge always cannot be combined with a lease or observe, which rules.tiers_of gives this rule in %s", from)
+			return
+		case quota && (leased || len(t.Limits) > 1):
+			r.decoder.Problem(at, "a quota rule can have only one limit and no lease, and rules.tiers_of gives it others in %s", from)
+			return
+		}
 	}
 }
 
