@@ -24,7 +24,7 @@ func TestUsageOfUnusualLimits(t *testing.T) {
 	Usage(&b, &u, nil, Page{Width: 120})
 	out := b.String()
 	for _, want := range []string{
-		"note: the customer source does not answer", "each request brings the limit", "no log yet", "not in requests that match special", "No limit is used up.",
+		"note: the customer source does not answer", "each request brings the limit", "no log yet", "not in requests that match special", "No limit of a rule is used up. For a limit that requests bring, see rls denials.",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the usage has no %q:\n%s", want, out)

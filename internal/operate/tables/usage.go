@@ -209,6 +209,8 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 		return paint.Yellow("Ask with --address whether its requests pass: the address of the client counts for it.")
 	case len(full) == 0 && u.Uncertain():
 		return paint.Yellow("Whether its requests pass cannot be known while the store is unavailable.")
+	case len(full) == 0 && slices.ContainsFunc(u.Limits, func(l insight.LimitUsage) bool { return l.Sent }):
+		return paint.Yellow("No limit of a rule is used up. For a limit that requests bring, see rls denials.")
 	case len(full) == 0:
 		return paint.Green("No limit is used up.")
 	}
