@@ -87,7 +87,7 @@ func (g *grantCmd) request(c *cli, args []string) (r insight.GrantRequest, err e
 	if err := g.Valid(); err != nil {
 		return r, usage("--factor, --limit: %w", err)
 	}
-	until, err := client.Until(g.Until, time.Now().UTC())
+	until, err := insight.Until(g.Until, time.Now())
 	if err != nil {
 		return r, usage("--until: %w", err)
 	}

@@ -6,9 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/grant"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/insight"
@@ -36,22 +34,4 @@ func (c *Client) Revoke(ctx context.Context, id string) []merge.Answer[grant.Gra
 		refusal := new(Refusal)
 		return errors.As(a.Err, &refusal) && refusal.Status == http.StatusNotFound
 	})
-}
-
-// Until reads when something ends: the next time of day in the zone of now, an instant, or a duration.
-func Until(text string, now time.Time) (until time.Time, err error) {
-	if clock, err := time.Parse("15:04", text); err == nil {
-		until = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
-		if !until.After(now) {
-			until = time.Date(now.Year(), now.Month(), now.Day()+1, clock.Hour(), clock.Minute(), 0, 0, now.Location())
-		}
-		return until, nil
-	}
-	if d, err := strict.ParseDuration(text); err == nil {
-		return now.Add(d), nil
-	}
-	if until, err = time.Parse(time.RFC3339, text); err != nil {
-		return until, errors.New("write a time such as 18:00 or 2026-01-31T18:00:00Z, or a duration such as 2h")
-	}
-	return until, nil
 }

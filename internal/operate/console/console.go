@@ -178,14 +178,17 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reads lets a request pass if its sender may read, and sends a person to the login otherwise.
+// reads lets a request pass if its sender may read, and answers with the login otherwise.
 func (c *Console) reads(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !c.opts.Access.Caller(r).Read {
+		switch {
+		case c.opts.Access.Caller(r).Read:
+			next(w, r)
+		case r.Method == http.MethodGet:
+			c.showLogin(w, r, http.StatusForbidden, "") // at the address of the page, which the login returns to
+		default:
 			seeOther(w, "/login")
-			return
 		}
-		next(w, r)
 	}
 }
 
@@ -237,8 +240,8 @@ type view struct {
 	// Past is the denials of the rule or the customer of the page by the day. Nil: not known.
 	Past *past
 	Data any
-	// Instances are those that the page is from. Empty: this one. Alone says that a setting would add
-	// the others.
+	// Instances are those that the page is from. Empty: this one. Alone is true if no setting adds
+	// others.
 	Instances insight.Instances
 	Alone     bool
 }
@@ -260,7 +263,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, code int, v view)
 		s := c.opts.State()
 		v.State = &s
 	}
-	v.Alone = c.opts.Peers == nil && v.State.Store.Type == "redis"
+	v.Alone = c.opts.Peers == nil
 	for _, p := range v.State.Problems {
 		if v.Worst != "error" {
 			v.Worst = p.Level
@@ -319,7 +322,7 @@ func parsePages() map[string]*template.Template {
 		"documented": func(path string) bool { return strings.HasPrefix(path, docs.Path) },
 		"visible":    func(s string) string { return safetext.Runes(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
 		"count64": func(n int) string { return words.Count(uint64(max(n, 0))) }, "float": func(n uint64) float64 { return float64(n) },
-		"lines": lines, "ruleNames": ruleNames,
+		"lines": lines,
 		"dict": func(pairs ...any) map[string]any {
 			m := make(map[string]any, len(pairs)/2)
 			for i := 0; i+1 < len(pairs); i += 2 {

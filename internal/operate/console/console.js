@@ -55,6 +55,11 @@
     }
   }
   localTimes(document);
+
+  // Times are typed in UTC.
+  const here = document.querySelector("[data-here]");
+  const ahead = -new Date().getTimezoneOffset();
+  if (here && ahead) here.textContent = "18:00 here is " + new Date(Date.UTC(2000, 0, 1, 18) - ahead * 60000).toISOString().slice(11, 16) + " in UTC. ";
   if (!period) return;
 
   let paused = false;

@@ -519,6 +519,9 @@ func TestGrants(t *testing.T) {
 		t.Errorf("without a token the page is\n%s", read)
 	}
 	id := body[at+len(`name="revoke" value="`):][:12]
+	if audit := ask(t, c, "/audit", nil, consoletest.ActToken).body; !strings.Contains(audit, `name="revoke" value="`+id) || !strings.Contains(audit, `href="/subject?id=acme"`) {
+		t.Errorf("the audit does not show the grant:\n%s", audit)
+	}
 	for want := range 2 {
 		got := ask(t, c, "/grants", url.Values{"id": {"acme"}, "revoke": {id}}, consoletest.ActToken)
 		if ok := got.Code == http.StatusSeeOther; ok != (want == 0) {
@@ -548,9 +551,12 @@ func TestLogin(t *testing.T) {
 		return answer{w, w.Body.String()}
 	}
 	for _, p := range pages {
-		if got := from("GET", p, nil, nil); p != "/login" && (got.Code != http.StatusSeeOther || got.Header().Get("Location") != "/login" || got.body != "") {
+		if got := from("GET", p, nil, nil); p != "/login" && (got.Code != http.StatusForbidden || !strings.Contains(got.body, `class="login"`) || strings.Contains(got.body, "acme") || strings.Contains(got.body, "rls-7d9c5b8f6")) {
 			t.Errorf("%s without a login is %d %q", p, got.Code, got.body)
 		}
+	}
+	if got := from("POST", "/find", url.Values{"who": {"acme"}}, nil); got.Code != http.StatusSeeOther || got.Header().Get("Location") != "/login" || got.body != "" {
+		t.Errorf("a form without a login is %d %q", got.Code, got.body)
 	}
 	if got := from("GET", "/login", nil, nil); got.Code != http.StatusOK || strings.Contains(got.body, "rls-7d9c5b8f6") {
 		t.Errorf("the login tells about the process: %d\n%s", got.Code, got.body)
@@ -569,6 +575,28 @@ func TestLogin(t *testing.T) {
 	out := from("POST", "/logout", nil, cookies)
 	if out.Code != http.StatusSeeOther || len(out.Result().Cookies()) != 1 || out.Result().Cookies()[0].MaxAge >= 0 {
 		t.Errorf("the logout is %d %v", out.Code, out.Header())
+	}
+}
+
+// TestLoginLeadsBack logs in at the address of a page, and from the link on the page of a customer.
+func TestLoginLeadsBack(t *testing.T) {
+	c := newConsole("usual")
+	if got := ask(t, c, "/subject?id=acme", nil, consoletest.ReadToken); !strings.Contains(got.body, `href="/login?id=acme"`) {
+		t.Errorf("the page has no link to the login that leads back:\n%s", got.body)
+	}
+	for referer, want := range map[string]string{
+		"": "/", "http://example.com/": "/", "http://example.com/login": "/", "http://example.com/login?id=acme": "/subject?id=acme", "%": "/",
+		"http://example.com/subject?id=acme": "/subject?id=acme", "http://elsewhere.example/denials": "/", "http://example.com//elsewhere.example/x": "/elsewhere.example/x", `http://example.com/\elsewhere.example`: "/%5Celsewhere.example",
+		"http://example.com/login?to=//elsewhere.example": "/",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://example.com/login", strings.NewReader("token="+consoletest.ActToken))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Referer", referer)
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, r)
+		if got := w.Header().Get("Location"); got != want {
+			t.Errorf("the login of %q leads to %q, want %q", referer, got, want)
+		}
 	}
 }
 

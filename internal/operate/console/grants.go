@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -38,21 +37,11 @@ func (c *Console) grant(w http.ResponseWriter, r *http.Request) {
 		if factor, bad := strconv.ParseFloat(text, 64); bad == nil {
 			amount = grant.Amount{Factor: factor}
 		}
-		_, err = c.opts.Insight.Grant(r.Context(), q.Grant(rule, amount, get("until"), strings.TrimSpace(get("reason")), by))
+		_, err = c.opts.Insight.Grant(r.Context(), q.Grant(rule, amount, strings.TrimSpace(get("until")), strings.TrimSpace(get("reason")), by))
 	}
 	if err != nil {
 		c.refuse(w, r, q, err)
 		return
 	}
 	seeOther(w, subjectAddress(q))
-}
-
-// ruleNames returns the names of the rules of limits, each once.
-func ruleNames(limits []limit) (names []string) {
-	for _, l := range limits {
-		if !slices.Contains(names, l.Rule) {
-			names = append(names, l.Rule)
-		}
-	}
-	return names
 }

@@ -45,6 +45,8 @@ type subjectPage struct {
 type denied struct {
 	All    insight.Denials
 	Bursts []burst
+	// Run are those of the limit in the headline. Nil: there are none.
+	Run *run
 	// Elsewhere is a denial that still holds, by a limit that is not the subject's own: its address
 	// has it, for example. Nil: none.
 	Elsewhere *insight.Denial
@@ -79,6 +81,11 @@ func (p subjectPage) Fields() map[string]string {
 // Address returns the address of the page.
 func (p subjectPage) Address() string { return subjectAddress(p.Query) }
 
+// Login returns the address of the login that leads back to the page.
+func (p subjectPage) Login() string {
+	return address("/login", "id", p.Query.Subject, "address", p.Query.Address, "digest", p.Query.Digest)
+}
+
 // Kind says what the subject is.
 func (p subjectPage) Kind() string {
 	switch {
@@ -87,7 +94,7 @@ func (p subjectPage) Kind() string {
 	case p.Query.Digest != "" && (p.Usage == nil || p.Usage.Subject == ""):
 		return "API key"
 	}
-	return "Subject"
+	return "Customer"
 }
 
 // Name returns the name of the subject.
@@ -198,8 +205,43 @@ func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string
 	}
 	p.Denied.All, p.Grants = c.denialsOf(ctx, p), c.grantsOf(&p)
 	p.Denied.Bursts = bursts(p.Denied.All.Denials, subjectBursts)
+	p.Denied.Run = p.run(c.opts.Now())
 	p.elsewhere(c.opts.Now(), c.opts.Insight.Audit())
 	return p
+}
+
+// A run is denials by one rule, up to now, without a pause as long as the window of its limit.
+type run struct {
+	First, Last time.Time
+	Count       uint64
+	// Cut is true if there may be earlier ones.
+	Cut bool
+}
+
+// run returns the run of the limit in the headline, or nil.
+func (p *subjectPage) run(now time.Time) *run {
+	denying := p.Usage.Denying()
+	if len(denying) == 0 {
+		return nil
+	}
+	by, r := denying[0], &run{First: now}
+	for i, d := range p.Denied.All.Denials {
+		if d.Rule != by.Rule || d.Domain != by.Domain || d.Shadow {
+			continue
+		}
+		if r.First.Sub(d.At).Seconds() > by.Window {
+			break
+		}
+		if r.Count == 0 {
+			r.Last = d.At
+		}
+		r.First, r.Count = d.At, r.Count+d.Stands
+		r.Cut = i >= askedOfEach-1 && i == len(p.Denied.All.Denials)-1
+	}
+	if r.Count == 0 {
+		return nil
+	}
+	return r
 }
 
 // elsewhere finds a denial that still holds under a rule without a limit on the page. A reset of

@@ -57,7 +57,7 @@ func (p topPage) address(by, order string, minutes int) string {
 
 // Bys, Orders and Times are the links to the other lists.
 func (p topPage) Bys() (all []choice) {
-	names := []string{"Subjects", "Rules", "Routes", "Addresses"}
+	names := []string{"Customers", "Rules", "Routes", "Addresses"}
 	for i, by := range insight.TopBys {
 		all = append(all, choice{names[i], p.address(by, p.Order, p.Minutes), by == p.By})
 	}

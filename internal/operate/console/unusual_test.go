@@ -49,6 +49,33 @@ func TestDenying(t *testing.T) {
 	}
 }
 
+// TestRun: denials by the limit in the headline belong together until a window passes without one.
+func TestRun(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	denial := func(rule string, ago time.Duration) insight.Denial {
+		return insight.Denial{At: now.Add(-ago), Domain: "edge", Rule: rule, Stands: 2}
+	}
+	p := subjectPage{Usage: &insight.Usage{Limits: []insight.LimitUsage{{Domain: "edge", Rule: "minute", Terms: insight.Terms{Limit: 5, Window: 60}}}}}
+	p.Denied.All.Denials = []insight.Denial{denial("other", time.Second), denial("minute", 50*time.Second), denial("minute", 110*time.Second), denial("minute", 171*time.Second)}
+	if r := p.run(now); r == nil || r.Count != 4 || r.First != now.Add(-110*time.Second) || r.Last != now.Add(-50*time.Second) || r.Cut {
+		t.Errorf("got %+v", r)
+	}
+	if r := p.run(now.Add(time.Minute)); r != nil {
+		t.Errorf("a minute later: %+v", r)
+	}
+	p.Denied.All.Denials = nil
+	for i := range askedOfEach {
+		p.Denied.All.Denials = append(p.Denied.All.Denials, denial("minute", time.Duration(i)*time.Second))
+	}
+	if r := p.run(now); r == nil || !r.Cut {
+		t.Errorf("earlier denials may be missing: %+v", r)
+	}
+	p.Usage.Limits[0].Remaining = 1
+	if r := p.run(now); r != nil {
+		t.Errorf("with room: %+v", r)
+	}
+}
+
 // TestFreed says for each policy what gives back what is used.
 func TestFreed(t *testing.T) {
 	for policy, want := range map[string]string{

@@ -44,8 +44,8 @@ type GrantRequest struct {
 	grant.Caller
 	Rule string `json:"rule" doc:"the name of the rule"`
 	grant.Amount
-	// Until is a time, or a duration from now.
-	Until string `json:"until" doc:"a time such as 2026-01-31T18:00:00Z, or a duration such as 2h; at most 31 days"`
+	// Until is as [Until] reads it.
+	Until string `json:"until" doc:"a time such as 18:00 (UTC) or 2026-01-31T18:00:00Z, or a duration such as 2h; at most 31 days"`
 	// Reason is required, for the audit log and for who asks later.
 	Reason string `json:"reason" doc:"for the audit log; no API key"`
 	By     string `json:"-"` // as in ResetRequest
@@ -153,12 +153,29 @@ func (i *Insight) auditGrant(message string, g *grant.Grant, by string) {
 		"subject", g.Subject, "address", g.Address, "digest", g.Digest)...)
 }
 
-// readUntil reads when a grant ends: a time, or a duration from now.
-func readUntil(text string, now time.Time) (until time.Time, err error) {
-	if d, err := strict.ParseDuration(strings.TrimPrefix(text, "+")); err == nil {
-		until = now.Add(d)
-	} else if until, err = time.Parse(time.RFC3339, text); err != nil {
-		return until, badQuery("until: write a time such as 2026-01-31T18:00:00Z, or a duration such as 2h")
+// Until reads when something ends: the next time of day in UTC, an instant, or a duration from now.
+func Until(text string, now time.Time) (until time.Time, err error) {
+	if clock, err := time.Parse("15:04", text); err == nil {
+		until = now.UTC().Truncate(24 * time.Hour).Add(time.Duration(clock.Hour())*time.Hour + time.Duration(clock.Minute())*time.Minute)
+		if !until.After(now) {
+			until = until.AddDate(0, 0, 1)
+		}
+		return until, nil
+	}
+	if d, err := strict.ParseDuration(text); err == nil {
+		return now.Add(d), nil
+	}
+	if until, err = time.Parse(time.RFC3339, text); err != nil {
+		return until, errors.New("write a time in UTC such as 18:00 or 2026-01-31T18:00:00Z, or a duration such as 2h")
+	}
+	return until, nil
+}
+
+// readUntil reads when a grant ends.
+func readUntil(text string, now time.Time) (time.Time, error) {
+	until, err := Until(text, now)
+	if err != nil {
+		return until, badQuery("until: %v", err)
 	}
 	if left := until.Sub(now); left <= 0 || left > grant.MaxTime {
 		return until, badQuery("until: it must be in the next %d days", grant.MaxTime/(24*time.Hour))

@@ -108,6 +108,25 @@ func TestGrant(t *testing.T) {
 	}
 }
 
+// TestUntil reads the forms of a time.
+func TestUntil(t *testing.T) {
+	now := time.Date(2026, 10, 24, 17, 30, 0, 0, time.FixedZone("", 2*60*60))
+	for text, want := range map[string]string{
+		"18:00": "2026-10-24T18:00:00Z", "15:30": "2026-10-25T15:30:00Z", "9:05": "2026-10-25T09:05:00Z",
+		"2h": "2026-10-24T17:30:00Z", "+2h": "2026-10-24T17:30:00Z", "1d": "2026-10-25T15:30:00Z",
+		"2026-10-24T18:00:00+02:00": "2026-10-24T16:00:00Z", "": "", "tomorrow": "", "25:00": "", "18": "",
+	} {
+		until, err := Until(text, now)
+		if want == "" {
+			if err == nil {
+				t.Errorf("%q: %v, %v", text, until, err)
+			}
+		} else if got := until.UTC().Format(time.RFC3339); err != nil || got != want {
+			t.Errorf("%q: %s, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
 // TestGrantsThatAreRefused: each mistake has an error that says what to do, and leaves no trace.
 func TestGrantsThatAreRefused(t *testing.T) {
 	a := newGranting(t)
