@@ -178,7 +178,7 @@ func TestABurstOverASecondsEdge(t *testing.T) {
 		for _, c := range clients {
 			c.Get("/", "x-api-key", "warm-up") // so that the burst does not wait for connections
 		}
-		for round := range 5 {
+		for round := range 20 {
 			key := "round-" + strconv.Itoa(round)
 			// The next full second that is far enough away to be ready for it.
 			edge := time.Now().Add(time.Second).Truncate(time.Second).Add(time.Second)

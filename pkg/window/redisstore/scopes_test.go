@@ -137,12 +137,15 @@ func in(scope window.Scope, c window.Check) window.Check {
 	return c
 }
 
-// openPair returns the store of a region and of one more scope, each on a server of its own.
-func openPair(t *testing.T, global redisstore.Client) (s *redisstore.Scopes, stores []*redisstore.Store) {
+// brief is the timeout of a scope that a test stops.
+const brief = 200 * time.Millisecond
+
+// openPair returns the store of a region and of one more scope, which has a timeout, each on a server of its own.
+func openPair(t *testing.T, global redisstore.Client, timeout time.Duration) (s *redisstore.Scopes, stores []*redisstore.Store) {
 	t.Helper()
 	stores = []*redisstore.Store{
 		redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Prefix: t.Name(), Timeout: patient}),
-		redisstore.New(global, redisstore.Options{Prefix: t.Name(), Timeout: 200 * time.Millisecond, Failures: 3}),
+		redisstore.New(global, redisstore.Options{Prefix: t.Name(), Timeout: timeout, Failures: 3}),
 	}
 	s = redisstore.NewScopes([]string{"region", "global"}, stores)
 	t.Cleanup(func() { _ = s.Close() })
@@ -152,7 +155,7 @@ func openPair(t *testing.T, global redisstore.Client) (s *redisstore.Scopes, sto
 // TestScopesCluster: a scope can be a cluster, on which the checks are on several slots.
 func TestScopesCluster(t *testing.T) {
 	c := startCluster(t)
-	s, stores := openPair(t, newClusterClient(t, c))
+	s, stores := openPair(t, newClusterClient(t, c), patient)
 	keys := onSlotsOf(c)
 	group := []window.Check{hour("r", 10, 1), in(1, hour(keys[0], 10, 1)), in(1, hour(keys[1], 2, 1)), in(1, hour(keys[2], 10, 1))}
 	for i, want := range []string{"9 9 1 9", "8 8 0 8", "8 8 0 8"} {
@@ -180,7 +183,7 @@ func TestScopesCluster(t *testing.T) {
 // what it has charged can be taken back.
 func TestScopeFails(t *testing.T) {
 	server := servers.StartRedis(t)
-	s, _ := openPair(t, newClient(t, server.Addr()))
+	s, _ := openPair(t, newClient(t, server.Addr()), brief)
 	region, global := hour("k", 10, 1), in(1, hour("k", 10, 1))
 	take(t, s, region, global)
 	for _, fault := range []struct {
@@ -224,7 +227,7 @@ func TestScopeFails(t *testing.T) {
 // TestScopeDenies: if one scope denies, what the other has charged is taken back, whichever fails
 // or denies.
 func TestScopeDenies(t *testing.T) {
-	s, _ := openPair(t, newClient(t, servers.Redis(t)))
+	s, _ := openPair(t, newClient(t, servers.Redis(t)), patient)
 	few, many := in(1, hour("few", 2, 1)), hour("many", 100, 1)
 	for i := range 10 {
 		got := take(t, s, many, few)
@@ -278,7 +281,7 @@ func TestUnsettledUntilTakenBack(t *testing.T) {
 // charged. The caller cannot take it back again, which would be a charge of another request.
 func TestGivenBackOnce(t *testing.T) {
 	server := servers.StartRedis(t)
-	s, _ := openPair(t, newClient(t, server.Addr()))
+	s, _ := openPair(t, newClient(t, server.Addr()), brief)
 	bucket, full, far := hour("bucket", 10, 1), hour("full", 1, 1), in(1, hour("far", 10, 1))
 	bucket.Limit.Policy, bucket.Limit.Rate = window.TokenBucket, 1
 	bucket.Cost = 5
@@ -300,7 +303,7 @@ func TestGivenBackOnce(t *testing.T) {
 
 // TestScopesReserve: a reservation is made in the scope of its check, and returned there.
 func TestScopesReserve(t *testing.T) {
-	s, stores := openPair(t, newClient(t, servers.Redis(t)))
+	s, stores := openPair(t, newClient(t, servers.Redis(t)), patient)
 	d, r, err := s.Reserve(t.Context(), in(1, hour("k", 10, 4)), time.Second)
 	if err != nil || !d.Allowed || r.Scope != 1 {
 		t.Fatalf("got %+v, %+v, error %v, want a reservation in the scope 1", d, r, err)
@@ -315,7 +318,7 @@ func TestScopesReserve(t *testing.T) {
 
 // TestScopesKeep: logs are read, listed and removed in the store of their scope.
 func TestScopesKeep(t *testing.T) {
-	s, _ := openPair(t, newClient(t, servers.Redis(t)))
+	s, _ := openPair(t, newClient(t, servers.Redis(t)), patient)
 	region, global := hour("{a}k", 10, 1), in(1, hour("{a}k", 10, 2))
 	take(t, s, region, global)
 	ids := []window.LogID{global.Log(), region.Log()}
@@ -366,7 +369,7 @@ func TestScopesKeep(t *testing.T) {
 // over its limit.
 func TestScopesUnderFaults(t *testing.T) {
 	proxy := servers.StartProxy(t, servers.Redis(t))
-	s, stores := openPair(t, newClient(t, proxy.Addr()))
+	s, stores := openPair(t, newClient(t, proxy.Addr()), brief)
 	const callers, each, limit = 16, 60, 300
 	region := func(k int) window.Check { return hour(fmt.Sprintf("near%d", k), limit, 1) }
 	global := func(k int) window.Check { return in(1, hour(fmt.Sprintf("far%d", k), limit/2, 1)) }
