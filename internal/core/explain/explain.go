@@ -68,6 +68,10 @@ func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *dec
 	if o := desc.Override; o != nil {
 		e.addf("  comes with a limit, which replaces those of any rule: %s", rules.FormatLimit(*o))
 	}
+	if d := desc.Entries; m.Rule == nil && len(d) == 1 && rules.NamesForm(d[0].Key, d[0].Value) {
+		e.addf("  form=%s: denied clients get an answer as this kind of client reads it, unless a rule has a body", d[0].Value)
+		return
+	}
 	entries := m.Limited(desc.Entries)
 	steps := dom.Tree.Trace(entries)
 	for _, s := range steps {

@@ -44,7 +44,7 @@ func TestExplain(t *testing.T) {
 		rule("files", rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}, Precision: time.Second, Lease: window.Lease{Length: 50 * time.Millisecond}}}}, fits("f", "a*"), anyOf("u")),
 		with(rule("later", per(5, time.Minute), fits("f", "b*")), func(r *rules.Rule) { r.Terms.Observe = 1 }),
 	)
-	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "other=1")
+	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "other=1", "form=openai")
 	req.Descriptors[1].Cost = 6
 	e, err := explainWith(t, rs, *req, nil)
 	if err != nil {
@@ -82,6 +82,8 @@ descriptor 5
   no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it
 descriptor 6
   other=1: no rule here has this key with this value, or the key alone
+descriptor 7
+  form=openai: denied clients get an answer as this kind of client reads it, unless a rule has a body
 answer: OK
   headers and metadata describe the rule files
   the rule later would have denied it if it were not only observed
