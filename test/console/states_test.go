@@ -56,6 +56,13 @@ func TestStates(t *testing.T) {
 				if size := eval[int](b, "new Blob([document.documentElement.outerHTML]).size"); size > maxPage {
 					t.Errorf("%s has %d bytes, want at most %d", path, size, maxPage)
 				}
+				if state == "usual" {
+					b.look("light", narrow)
+					if eval[bool](b, `[...document.querySelectorAll(".wide")].some((e) => e.scrollWidth > e.clientWidth)`) {
+						t.Errorf("%s: a narrow screen cuts a table", path)
+					}
+					b.look("light", wide)
+				}
 				if state == "several" && random.Long() {
 					b.looks(path, look{"light", 390}, look{"dark", 390}, look{"light", wide}, look{"dark", wide}, look{"light", 1600}, look{"dark", 1600})
 				} else if (state == "huge" || state == "usual" || (i+j)%2 == 0) && !random.Long() {
