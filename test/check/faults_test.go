@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/test/stack"
 )
 
 // A fault is a setup that is wrong in one way.
@@ -37,6 +39,9 @@ func TestFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(fmt.Sprintf("%02d %s", f.row, f.what), func(t *testing.T) {
 			t.Parallel()
+			if stack.EnvoyVersion(t)[1] < f.since {
+				t.Skipf("Envoy accepts it from 1.%d on", f.since)
+			}
 			f.run(t, all)
 		})
 	}

@@ -25,12 +25,21 @@ const (
 	searchByHeader = "generic_key: {descriptor_key: route, descriptor_value: search}\n                      - request_headers: {header_name: x-api-key, descriptor_key: api_key}"
 )
 
+// tierLimit takes the limit of a descriptor from a key of the metadata.
+func tierLimit(key string) setup {
+	limit := "\n                      limit: {dynamic_metadata: {metadata_key: {key: envoy.filters.http.ext_authz, path: [{key: " + key + "}]}}}"
+	s := authorizing(searchPerKey, searchPerKey+limit)
+	s.since = 39 // in typed_per_filter_config
+	return s
+}
+
 func authorizing(find, put string) setup {
 	return setup{base: "authorization.yaml", patches: []patch{{find: find, put: put}}}
 }
 
 var authorizationFaults = []fault{
 	{row: 50, what: "a misspelt key of the metadata", setup: authorizing(searchPerKey, strings.Replace(searchPerKey, "path: [{key: subject}]", "path: [{key: sub}]", 1)), want: []string{"error other-metadata search"}},
+	{row: 50, what: "a misspelt key of the limit", setup: tierLimit("limits"), want: []string{"error other-metadata search"}},
 	{row: 51, what: "ext_authz off on a route", setup: authorizing(
 		searchMatch+forward+"                typed_per_filter_config:\n",
 		searchMatch+forward+"                typed_per_filter_config:\n                  envoy.filters.http.ext_authz: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute, disabled: true}\n",

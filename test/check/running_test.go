@@ -49,6 +49,8 @@ func (p patch) apply(t *testing.T, text string) string {
 
 // A setup is an Envoy with a configuration that is changed, and the rls that it asks.
 type setup struct {
+	// since is the first minor version of Envoy 1 that accepts it.
+	since   int
 	base    string // a file of envoy/; empty: ratelimit.yaml
 	patches []patch
 	rls     service

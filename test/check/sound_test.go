@@ -81,8 +81,9 @@ var sounds = []sound{
 	{what: "ratelimit.yaml", why: "it is shipped", denies: "/login"},
 	{what: "authorization.yaml", why: "it is shipped", setup: setup{base: "authorization.yaml"}, denies: "/search"},
 	{what: "one-hop.yaml", why: "it is shipped", setup: setup{base: "one-hop.yaml"}, denies: "/search"},
+	{what: "a limit that the tier carries", why: "it is in place of that of the rule", setup: tierLimit("limit_search")},
 	{what: "in-flight.yaml", why: "it is shipped; only one of its filters tells ends, and only that one repeats calls", setup: setup{base: "in-flight.yaml", rls: inFlight}},
-	{what: "mcp.yaml", why: "it is shipped; tools are in the body, and a form limits nothing", setup: setup{base: "mcp.yaml", rls: service{rules: mcpRules}}},
+	{what: "mcp.yaml", why: "it is shipped; tools are in the body, and a form limits nothing", setup: setup{since: 38, base: "mcp.yaml", rls: service{rules: mcpRules}}},
 	{what: "tls.yaml", why: "it is shipped; both sides show certificates", setup: setup{base: "tls.yaml", rls: service{tls: true}}},
 	{what: "sidecar-uds.yaml", why: "it is shipped; a socket is an address, too", setup: setup{base: "sidecar-uds.yaml", rls: service{socket: true}}},
 	{what: "printed ratelimit", why: "the domain of the rules is that of the filter", shape: "--shape ratelimit --rls $RLS --domain shop", setup: setup{rls: shopRules}},
@@ -196,8 +197,8 @@ func TestSound(t *testing.T) {
 			if s.why == "" {
 				t.Error("nothing says why it is sound")
 			}
-			if s.base == "mcp.yaml" && stack.EnvoyVersion(t)[1] < 38 {
-				t.Skip("Envoy reads MCP from 1.38 on")
+			if stack.EnvoyVersion(t)[1] < s.since {
+				t.Skipf("Envoy accepts it from 1.%d on", s.since)
 			}
 			if s.shape != "" {
 				s.printed = func(rls *edge.RLSServer) string {

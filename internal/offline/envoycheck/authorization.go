@@ -72,16 +72,25 @@ func (m *manager) means(name string) bool {
 // metadata finds descriptors that never have the metadata of ext_authz.
 func (in *input) metadata() {
 	for _, s := range in.sends {
+		if s.limit.Override != nil {
+			in.metadataOf(s, s.limit.Override.Dynamic.Metadata, true)
+		}
 		for _, e := range s.entries {
-			read := e.of.Metadata
-			switch {
-			case e.of.Source == "ROUTE_ENTRY" || e.of.Default != "" || len(read.Path) == 0 || !s.route.manager.means(read.Namespace):
-			case read.Namespace != namespace:
-				in.reportSent(otherMetadata, s, "Envoy has the metadata of rls under %s, whatever the name of the filter; this action reads %s.", namespace, read.Namespace)
-			default:
-				in.metadataKey(s, read.Path[0].Key)
+			if e.of.Source != "ROUTE_ENTRY" && e.of.Default == "" {
+				in.metadataOf(s, e.of.Metadata, false)
 			}
 		}
+	}
+}
+
+// metadataOf checks what a descriptor reads: the value of an entry, or its limit.
+func (in *input) metadataOf(s *sent, read envoydump.MetadataKey, limit bool) {
+	switch {
+	case len(read.Path) == 0 || !s.route.manager.means(read.Namespace):
+	case read.Namespace != namespace:
+		in.reportSent(otherMetadata, s, "Envoy has the metadata of rls under %s, whatever the name of the filter; this action reads %s.", namespace, read.Namespace)
+	default:
+		in.metadataKey(s, read.Path[0].Key, limit)
 	}
 }
 
@@ -92,8 +101,8 @@ func (r *route) authorizationOff(a *authorizationFilter) bool {
 	return ok && per.Disabled || off || a.Disabled && !found
 }
 
-// metadataKey checks a key of the metadata of ext_authz.
-func (in *input) metadataKey(s *sent, key string) {
+// metadataKey checks a key of the metadata of ext_authz: that of a limit, or of an entry.
+func (in *input) metadataKey(s *sent, key string, limit bool) {
 	m := s.route.manager
 	all := m.authorizations
 	at := slices.IndexFunc(all, func(a *authorizationFilter) bool { return a.at < s.filter.at })
@@ -106,7 +115,9 @@ func (in *input) metadataKey(s *sent, key string) {
 		}
 	case s.route.authorizationOff(all[at]):
 		in.reportSent(authorizationOff, s, "ext_authz is disabled on this route, so descriptors with its metadata are never sent.")
-	case key != "rate_limit" && !slices.ContainsFunc(dynamic.Keys, func(k dynamic.Key) bool { return k.Name == key }):
+	case limit && key != "limit" && !strings.HasPrefix(key, "limit_"):
+		in.reportSent(otherMetadata, s, "rls sends the limits of a tier as limit and limit_NAME; this descriptor takes its limit from %s, so it has that of the rule.", key).Passes = "requests over the limit of their tier"
+	case !limit && key != "rate_limit" && !slices.ContainsFunc(dynamic.Keys, func(k dynamic.Key) bool { return k.Name == key }):
 		in.reportSent(otherMetadata, s, "rls sends subject, tier, labels and rate_limit; this action reads %s.", key)
 	}
 }

@@ -35,7 +35,7 @@ func (s *sent) String() string { return s.text }
 
 // limits reports whether rls may deny because of the descriptor.
 func (s *sent) limits() bool {
-	return len(s.limit.Override) > 0 || slices.ContainsFunc(s.rules, func(r *Rule) bool { return r.Limits })
+	return s.limit.Override != nil || slices.ContainsFunc(s.rules, func(r *Rule) bool { return r.Limits })
 }
 
 // maxSkips bounds the entries with skip_if_absent of one descriptor: each doubles what it can be.

@@ -33,7 +33,7 @@ func (in *input) reach() {
 		whole := s.route.sends[slices.IndexFunc(s.route.sends, func(o *sent) bool { return o.limit == s.limit })]
 		switch e := s.entries; {
 		case len(e) == 1 && rules.NamesForm(e[0].Key, e[0].Value):
-		case len(s.rules) > 0 || len(s.limit.Override) > 0 || s.filter.ends || s.limit.AtEnd || in.tree(s.domain) == nil:
+		case len(s.rules) > 0 || s.limit.Override != nil || s.filter.ends || s.limit.AtEnd || in.tree(s.domain) == nil:
 		case !s.skipped:
 			in.withoutRule(s, reached)
 		case len(whole.rules) > 0:

@@ -215,11 +215,11 @@ type Match struct {
 
 // A RateLimit makes one descriptor.
 type RateLimit struct {
-	Stage      uint32          `json:"stage"`
-	DisableKey string          `json:"disable_key"`
-	Actions    []Action        `json:"actions"`
-	Override   json.RawMessage `json:"limit"`
-	AtEnd      bool            `json:"apply_on_stream_done"`
+	Stage      uint32    `json:"stage"`
+	DisableKey string    `json:"disable_key"`
+	Actions    []Action  `json:"actions"`
+	Override   *Override `json:"limit"`
+	AtEnd      bool      `json:"apply_on_stream_done"`
 	Cost       *struct {
 		Format string `json:"format"`
 	} `json:"hits_addend"`
@@ -234,19 +234,29 @@ type Action struct {
 
 // ActionConfig has the fields of all kinds of actions.
 type ActionConfig struct {
-	Key          string `json:"descriptor_key"`
-	Value        string `json:"descriptor_value"`
-	Default      string `json:"default_value"`
-	Header       string `json:"header_name"`
-	Parameter    string `json:"query_parameter_name"`
-	SkipIfAbsent bool   `json:"skip_if_absent"`
-	Source       string `json:"source"`
-	Metadata     struct {
-		Namespace string `json:"key"`
-		Path      []struct {
-			Key string `json:"key"`
-		} `json:"path"`
-	} `json:"metadata_key"`
+	Key          string      `json:"descriptor_key"`
+	Value        string      `json:"descriptor_value"`
+	Default      string      `json:"default_value"`
+	Header       string      `json:"header_name"`
+	Parameter    string      `json:"query_parameter_name"`
+	SkipIfAbsent bool        `json:"skip_if_absent"`
+	Source       string      `json:"source"`
+	Metadata     MetadataKey `json:"metadata_key"`
+}
+
+// A MetadataKey is where metadata has a value.
+type MetadataKey struct {
+	Namespace string `json:"key"`
+	Path      []struct {
+		Key string `json:"key"`
+	} `json:"path"`
+}
+
+// An Override is where metadata has the limit of a descriptor, in place of that of the rule.
+type Override struct {
+	Dynamic struct {
+		Metadata MetadataKey `json:"metadata_key"`
+	} `json:"dynamic_metadata"`
 }
 
 // UnmarshalJSON reads the one field that an action has.
