@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
+
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -29,6 +31,7 @@ func TestGrant(t *testing.T) {
 	one, other := start(), start()
 	ask(t, other, 8, "api_key", knownKey)
 	b := open(t, "http://127.0.0.1"+one.Admin()[strings.LastIndex(one.Admin(), ":"):])
+	b.do(call(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"}))
 	b.load("/subject?id=acme")
 	b.fill("#token", actToken)
 	b.send(".login form button")
@@ -37,6 +40,7 @@ func TestGrant(t *testing.T) {
 
 	b.until(`document.querySelector("#grant-rule").value === "per-key" && document.querySelector("#grant-amount").value === "2"`)
 	b.everyLook("a page with the form of a grant")
+	b.text("#grant-help", "18:00 here is 12:30 in UTC.")
 	b.fill("#grant-until", "18:00")
 	b.fill("#grant-reason", "Ticket 8")
 	b.send(".acts form .primary")
