@@ -30,6 +30,12 @@ func (s setup) in(file string) setup {
 
 // variants are the faults of the other tables in other places.
 var variants = []fault{
+	{
+		row: 63, what: "a form for gRPC with another code", setup: routes(
+			listed("all", everything, toUpstream, byAddress+", {actions: [{generic_key: {descriptor_key: form, descriptor_value: grpc}}]}"),
+			patch{find: "rate_limited_as_resource_exhausted: true", put: "rate_limited_as_resource_exhausted: false"}),
+		want: []string{"warning grpc-form"},
+	},
 	{row: 1, what: "no filter, listener from a file", setup: cut(filter, trailers).in("listener"), passes: "/login", want: []string{"error no-filter ingress"}},
 	{row: 3, what: "default chain without filter", setup: setup{file: "listener", patches: []patch{{
 		find: firstChain, put: "    default_filter_chain:\n      filters:\n" + unlimited + "    filter_chains:\n    - filter_chain_match: {source_prefix_ranges: [{address_prefix: 192.0.2.0, prefix_len: 24}]}\n      filters:\n",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/offline/envoydump"
 	"github.com/slidegate/slidegate/internal/offline/replay/envoyfile"
 )
@@ -23,6 +24,11 @@ func (in *input) limitCalls() {
 		in.waits(f)
 		if s := f.Status; s != nil && s.Code != "" && s.Code != "TooManyRequests" {
 			in.report(deniedStatus, f.where(), "A denied request gets the status %s, or 429 if that is below 400.", s.Code)
+		}
+		if !f.Exhausted && slices.ContainsFunc(in.sends, func(s *sent) bool {
+			return s.filter == f && slices.ContainsFunc(s.entries, func(e entry) bool { return e.Key == rules.FormEntry && e.Value == "grpc" })
+		}) {
+			in.report(grpcForm, f.where(), "A route has the form grpc, and gRPC clients get the code UNAVAILABLE, which is not that of the details.")
 		}
 		if f.RequestType == "internal" || f.RequestType == "external" {
 			in.report(requestType, f.where(), "Envoy asks rls only about %s requests.", f.RequestType)

@@ -122,6 +122,7 @@ var (
 	authorizationOpen  = kind{Warning, "authorization-open", "requests without a subject while rls does not answer", "Set failure_mode_allow: false."}
 	credentialNotSent  = kind{Error, "credential-not-sent", "", "Add the header of the credential to allowed_headers."}
 	deniedStatus       = kind{Warning, "denied-status", "", "Remove rate_limited_status."}
+	grpcForm           = kind{Warning, "grpc-form", "", "Set rate_limited_as_resource_exhausted: true on the filter."}
 	requestType        = kind{Warning, "request-type", "all other requests", "Remove request_type."}
 	callsRetried       = kind{Warning, "calls-retried", "", "Remove retry_policy."}
 	denialsUnseen      = kind{Warning, "denials-unseen", "", "Find out which other Envoy calls this rls, or why its answers come too late."}

@@ -100,7 +100,8 @@ type RateLimitFilter struct {
 	Status      *struct {
 		Code string `json:"code"`
 	} `json:"rate_limited_status"`
-	Service struct {
+	Exhausted bool `json:"rate_limited_as_resource_exhausted"`
+	Service   struct {
 		Call Call `json:"grpc_service"`
 	} `json:"rate_limit_service"`
 }
