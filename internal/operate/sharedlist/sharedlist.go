@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -22,6 +23,8 @@ const (
 	every = 500 * time.Millisecond
 	// tries is how often a change begins again because another instance has changed the list.
 	tries = 16
+	// pause is the longest time between the first two of them. The next ones are longer by as much.
+	pause = 5 * time.Millisecond
 )
 
 // A Document is a text that instances replace as a whole: a redisstore.Document.
@@ -156,7 +159,7 @@ var errBusy = errors.New("other instances change the list all the time: try agai
 func (l *List[T]) Change(ctx context.Context, change func([]*T) ([]*T, error)) error {
 	l.calling.Lock()
 	defer l.calling.Unlock()
-	for range tries {
+	for n := range tries {
 		before, err := l.refresh(ctx)
 		if err != nil {
 			return err
@@ -181,6 +184,11 @@ func (l *List[T]) Change(ctx context.Context, change func([]*T) ([]*T, error)) e
 			l.version, l.bad = version, nil
 			l.use(all)
 			return nil
+		}
+		select { // so that instances that change it at once do not meet again
+		case <-time.After(rand.N(time.Duration(n+1) * pause)): //nolint:gosec // spreads instances, hides nothing
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	return errBusy
