@@ -111,7 +111,7 @@ const mostForeign = 9
 // TestLibraryIsSmall bounds the packages of other modules that programs of our users get, but for those
 // of gRPC in grpclimit.
 func TestLibraryIsSmall(t *testing.T) {
-	foreign := func(packages ...string) []string {
+	outside := func(packages ...string) []string {
 		t.Helper()
 		args := append([]string{"list", "-pgo=off", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, packages...)
 		out, err := exec.CommandContext(t.Context(), "go", args...).Output()
@@ -120,9 +120,9 @@ func TestLibraryIsSmall(t *testing.T) {
 		}
 		return slices.DeleteFunc(strings.Fields(string(out)), func(p string) bool { return strings.HasPrefix(p, module) })
 	}
-	grpc := foreign("google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc/errdetails")
+	grpc := outside("google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc/errdetails")
 	for _, name := range []string{"limiter", "limiter/httplimit", "limiter/grpclimit"} {
-		got := slices.DeleteFunc(foreign(module+name), func(p string) bool { return name == "limiter/grpclimit" && slices.Contains(grpc, p) })
+		got := slices.DeleteFunc(outside(module+name), func(p string) bool { return name == "limiter/grpclimit" && slices.Contains(grpc, p) })
 		if len(got) == 0 || len(got) > mostForeign {
 			t.Errorf("%s brings %d packages of other modules, at most %d are allowed:\n%s", name, len(got), mostForeign, strings.Join(got, "\n"))
 		}

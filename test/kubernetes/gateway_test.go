@@ -491,7 +491,7 @@ func (g envoyGateway) testTiers() {
 	g.first("/", free, 2)
 	g.want("/", free, 200, 429)
 	g.first("/", pro, 1000)
-	g.want("/", "x-api-key: of nobody", 401)
+	g.want("/", "x-api-key: unknown", 401)
 	g.want("/", "x-subject-id: acme", 401)
 	if status, _ := g.ask("/", free, "x-subject-id: acme"); status != http.StatusTooManyRequests {
 		g.t.Errorf("with the header of another customer: got %d, want 429", status)
