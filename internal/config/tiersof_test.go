@@ -125,6 +125,8 @@ func TestTiersOfRefuses(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "the file is empty: it needs rules"},
 		{"rules: [", "not YAML"},
+		{"# no items yet\nrules:\n", "2: rules: the list is empty: write an item, or unset rules.tiers_of"},
+		{"rules: []", "1: rules: the list is empty"},
 		{`rules: [{path: "a", by_tier: {default: {unlimited: true}}}]`, `1: rules[0]: "domain" is missing`},
 		{"rules: [" + strings.Repeat("{domain: a, path: a, by_tier: {default: {unlimited: true}}}, ", 1001) + "]", "1: rules: 1001 items, at most 1000 are allowed"},
 		{`rules: [{domain: "*", path: a, by_tier: {}}]`, "1: rules[0].by_tier: by_tier is empty"},

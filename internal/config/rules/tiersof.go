@@ -49,7 +49,10 @@ func (r *rulesReader) readTiersOf() {
 	}
 	var doc tiersOfDoc
 	r.decoder.Decode(root, reflect.ValueOf(&doc).Elem(), nil)
-	if n := len(doc.Rules.Value); n > maxTiersOf {
+	switch n := len(doc.Rules.Value); {
+	case n == 0 && strict.Given(&doc.Rules):
+		r.decoder.Problem(doc.Rules.Position, "the list is empty: write an item, or unset rules.tiers_of")
+	case n > maxTiersOf:
 		r.decoder.Problem(doc.Rules.Position, "%d items, at most %d are allowed: let one with a * stand for many rules", n, maxTiersOf)
 		return
 	}
