@@ -138,6 +138,11 @@ func TestMCP(t *testing.T) {
 	if got := m.post(call("1", "search", ""), "X-Api-Key", "another"); got.Body != stack.AppBody {
 		t.Errorf("another key: %d, %s", got.Status, got.Body)
 	}
+	// A name so long that the call of its limits exceeds a bound.
+	const tooLarge = `{"jsonrpc":"2.0","id":null,"error":{"code":-32029,"message":"The request is too large for its limits to be checked.","data":{"rule":"per-key","retry":false}}}`
+	if got := m.post(call("5", strings.Repeat("x", 1<<20-100), ""), "X-Api-Key", strings.Repeat("k", 1<<10)); got.Body != tooLarge {
+		t.Errorf("a long name: %d, %.200s", got.Status, got.Body)
+	}
 	m.WantAllDecided()
 }
 
@@ -188,6 +193,7 @@ func TestMCPEvasion(t *testing.T) {
 		"an escaped name":          func() stack.Answer { return m.post(strings.Replace(search, "search", `s\u0065arch`, 1)) },
 		"an escaped member":        func() stack.Answer { return m.post(strings.Replace(search, `"name"`, `"n\u0061me"`, 1)) },
 		"an id of 100 kB":          func() stack.Answer { return m.post(call(`"`+strings.Repeat("x", 100<<10)+`"`, "search", "")) },
+		"an id of 900 kB":          func() stack.Answer { return m.post(call(`"`+strings.Repeat("x", 900<<10)+`"`, "search", "")) },
 		"no id":                    func() stack.Answer { return m.post(strings.Replace(search, `"id":1,`, "", 1)) },
 		"no jsonrpc":               func() stack.Answer { return m.post(strings.Replace(search, `"jsonrpc":"2.0",`, "", 1)) },
 		"no Accept":                func() stack.Answer { return m.post(search, "Accept", "") },
@@ -212,10 +218,12 @@ func TestMCPEvasion(t *testing.T) {
 			continue
 		}
 		before := m.served()
-		if got := got(); m.served() > before {
-			t.Errorf("%s: it has reached the server: %d, %s", what, got.Status, got.Body)
-		} else {
-			t.Logf("%s: %d %.80s", what, got.Status, got.Body)
+		got := got()
+		t.Logf("%s: %d %.80s", what, got.Status, got.Body)
+		if m.served() > before {
+			t.Errorf("%s: it has reached the server", what)
+		} else if got.Status == 200 && !strings.HasPrefix(got.Body, `{"jsonrpc":"2.0","id":`) {
+			t.Errorf("%s: the body is no error of JSON-RPC", what)
 		}
 	}
 }
