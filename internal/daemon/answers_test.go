@@ -429,11 +429,12 @@ func testLongValuesAndManyWildcards(t *testing.T, s settings.Settings) {
 		"/" + long[:1000]:             rlsv3.RateLimitResponse_OK,
 		"/other":                      rlsv3.RateLimitResponse_OK,
 	} {
-		out, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{
-			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "path", Value: path}},
-		}}})
-		if err != nil || out.GetOverallCode() != want {
-			t.Errorf("%.20q of %d bytes: %v, %v, want %v", path, len(path), out.GetOverallCode(), err, want)
+		out, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{
+			{Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "path", Value: path}}},
+			{Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "form", Value: "anthropic"}}},
+		}})
+		if err != nil || out.GetOverallCode() != want || strings.HasPrefix(string(out.GetRawBody()), `{"type":"error"`) != (want == rlsv3.RateLimitResponse_OVER_LIMIT) {
+			t.Errorf("%.20q of %d bytes: %v, %v, %s, want %v", path, len(path), out.GetOverallCode(), err, out.GetRawBody(), want)
 		}
 	}
 	r.waitLog("a request exceeds a bound, so on_store_error has decided it; a further line for this domain comes after a minute")

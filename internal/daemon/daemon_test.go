@@ -249,9 +249,13 @@ func TestMessagesAreBounded(t *testing.T) { onEachTransport(t, testMessagesAreBo
 func testMessagesAreBounded(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	for size, want := range map[int]rlsv3.RateLimitResponse_Code{1 << 19: rlsv3.RateLimitResponse_OK, 1 << 21: rlsv3.RateLimitResponse_OVER_LIMIT} {
-		out, err := r.ask(strings.Replace(demo, "demo-free", strings.Repeat("x", size), 1))
+		form := strings.NewReplacer("demo-free", strings.Repeat("x", size), `[{"entries"`, `[{"entries":[{"key":"form","value":"openai"}]},{"entries"`)
+		out, err := r.ask(form.Replace(demo))
 		if err != nil || out.GetOverallCode() != want { // an error would let the request pass
 			t.Errorf("a key of %d bytes: %v, %v, want %v", size, out.GetOverallCode(), err, want)
+		}
+		if body := string(out.GetRawBody()); want == rlsv3.RateLimitResponse_OVER_LIMIT && !strings.HasPrefix(body, `{"error":{"message":"The request is too large for its limits to be checked."`) {
+			t.Errorf("a key of %d bytes: %s, want the form of the route", size, body)
 		}
 	}
 	check := &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{

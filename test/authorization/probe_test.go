@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,9 @@ func TestProbe(t *testing.T) {
 			got := s.Get("/search", "x-api-key", key)
 			if got.Status != http.StatusTooManyRequests || got.Header.Get("Slidegate-Probe") != id {
 				t.Fatalf("%d %v %s", got.Status, got.Header, got.Body)
+			}
+			if wait, err := strconv.Atoi(got.Header.Get("Retry-After")); err != nil || wait < 1 || wait > 60 || time.Until(p.Until) > time.Duration(wait)*time.Second {
+				t.Errorf("Retry-After %q before the end of the probe at %v: %v", got.Header.Get("Retry-After"), p.Until, err)
 			}
 			if n := len(s.App.Received()); n != 0 {
 				t.Errorf("the application got %d requests", n)

@@ -23,7 +23,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
@@ -35,7 +37,7 @@ func inFlightRules(hold string) string {
 	return `
 domain: edge
 descriptors:
-  - {key: in_flight, value: backend, rate_limit: {name: backend, policy: in_flight, max: 20, hold: ` + hold + `}}
+  - {key: in_flight, value: backend, rate_limit: {name: backend, policy: in_flight, max: 20, hold: ` + hold + `, body: openai}}
   - {key: in_flight, value: address, descriptors: [{key: masked_remote_address, value: 127.0.0.9/32, rate_limit: {name: address, policy: in_flight, max: 5, hold: ` + hold + `}}]}
   - {key: budget, value: units, descriptors: [{key: api_key, rate_limit: {name: budget, unit: hour, requests_per_unit: 1000}}]}
 `
@@ -297,12 +299,15 @@ func TestAtMostTwentyInFlight(t *testing.T) {
 				return err
 			}
 			defer resp.Body.Close()
-			_, err = io.Copy(io.Discard, resp.Body)
+			body, err := io.ReadAll(resp.Body)
 			switch resp.StatusCode {
 			case http.StatusOK:
 				allowed.Add(1)
 			case http.StatusTooManyRequests:
 				denied.Add(1)
+				if text := string(body); text != noPlace || resp.Header.Get("Retry-After") != "1" {
+					return fmt.Errorf("denied with %v and %s", resp.Header, text)
+				}
 			default:
 				return fmt.Errorf("status %d", resp.StatusCode)
 			}
@@ -345,6 +350,46 @@ var endings = []string{
 	"/", "/?takes=3ms", "/?does=trailers", "/?does=events", "/?does=reset", "/?does=reset-in-body", "/?does=fail", "/?does=hang", "/?does=silent",
 	"/timeout?does=hang", "/timeout?does=silent", "/tries?does=hang", "/tries?does=fail-twice", "/tries?does=fail", "/idle?does=silent", "/longest?does=silent", "/longest?does=hang",
 	"/inside?does=redirect", "/mirror?takes=1ms", "/refused", "/?fault=abort", "/?fault=delay", "/?body=whole&does=read", "/?body=half&does=read", "/?body=half", "/?does=grpc", "/a;b", "/?close=half", "/?close=all",
+}
+
+// noPlace is the denial of the rule backend.
+const noPlace = `{"error":{"message":"No room under rule backend: 20 requests in flight; try again in 1 s.","type":"requests","param":null,"code":"rate_limit_exceeded"}}`
+
+// TestForms: a request in flight too many is denied in the form of its route, and each form says that a
+// client may come back after a second.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	rls := edge.RLS(t, stack.RulesIn(t, "domain: edge\ndescriptors:\n  - {key: user, rate_limit: {name: one, policy: in_flight, max: 1, hold: 1m}}\n"))
+	client := rlsv3.NewRateLimitServiceClient(stack.Dial(t, rls))
+	const text = "No room under rule one: 1 requests in flight; try again in 1 s."
+	for form, want := range map[string]string{
+		"openai":    `{"error":{"message":"` + text + `","type":"requests","param":null,"code":"rate_limit_exceeded"}}`,
+		"anthropic": `{"type":"error","error":{"type":"rate_limit_error","message":"` + text + `"}}`,
+		"grpc":      text,
+		"mcp":       `{"jsonrpc":"2.0","id":null,"error":{"code":-32029,"message":"` + text + `","data":{"rule":"one","retryAfterMs":1000,"retry":true}}}`,
+		"problem":   `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"` + text + `","rule":"one","limit":1,"policy":"in_flight","retry_after":1,"violated-policies":["one"]}`,
+	} {
+		var out *rlsv3.RateLimitResponse
+		for _, stream := range []string{"first", "second"} {
+			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "x-slidegate-stream", form+stream), process.Patience)
+			defer cancel()
+			var err error
+			if out, err = client.ShouldRateLimit(ctx, stack.Request(1, "user="+form, "form="+form)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fields := make(map[string]string)
+		for _, h := range out.GetResponseHeadersToAdd() {
+			fields[h.GetKey()] = h.GetValue()
+		}
+		pushback := ""
+		if form == "grpc" {
+			pushback = "1000"
+		}
+		if got := string(out.GetRawBody()); got != want || fields["retry-after"] != "1" || fields["retry-after-ms"] != "1000" || fields["x-should-retry"] != "" || fields["grpc-retry-pushback-ms"] != pushback {
+			t.Errorf("%s: %v and %s, want %s", form, fields, got, want)
+		}
+	}
 }
 
 // TestEveryEnd sends 500 requests from 50 clients, with every kind of end. All places are free

@@ -2,7 +2,6 @@ package stack
 
 import (
 	"net"
-	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -13,11 +12,10 @@ import (
 // RouteForm returns the changes of EdgeConfig or OneHopConfig that give the last route a form.
 func RouteForm(config, form string) map[string]string {
 	if config == OneHopConfig {
-		return map[string]string{`                      descriptors: "api_key;remote_address"`: `                      descriptors: "api_key;remote_address;form=` + form + `"`}
+		return map[string]string{`                      descriptors: "api_key;remote_address"`: `                      descriptors: "form=` + form + `;api_key;remote_address"`}
 	}
-	const last = "                    - actions:\n                      - remote_address: {}\n\n          http_filters:\n"
-	added := "                    - actions:\n                      - generic_key: {descriptor_key: form, descriptor_value: " + form + "}\n"
-	return map[string]string{last: strings.Replace(last, "\n\n", "\n"+added+"\n", 1)}
+	const rest = "                    - actions:\n                      - request_headers: {header_name: x-api-key, descriptor_key: api_key}\n                    - actions:\n                      - remote_address: {}\n\n          http_filters:\n"
+	return map[string]string{rest: "                    - actions:\n                      - generic_key: {descriptor_key: form, descriptor_value: " + form + "}\n" + rest}
 }
 
 // NewGRPCApplication serves the health service of gRPC until the test ends. It returns host:port.

@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"context"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/core/probe"
 	"github.com/slidegate/slidegate/internal/edge/answer"
@@ -34,6 +35,6 @@ func (s *Service) noteProbe(ctx context.Context, c *call) {
 		seen.Problem = c.result.String()
 	}
 	s.opts.Probes.Note(ctx, c.probe, s.opts.Decider.Rules(), c.request.Descriptors, seen)
-	c.reply.fields, c.reply.body = answer.Probed(c.probe)
+	c.reply.fields, c.reply.body = answer.Probed(c.probe, time.Now())
 	c.result = Limited
 }

@@ -72,7 +72,7 @@ func appendProbed(b []byte, c *call) []byte {
 	for range c.request.Descriptors {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte { return wire.AppendNumber(b, statusCode, uint64(code(false))) })
 	}
-	fields, body := answer.Probed(c.probe)
+	fields, body := answer.Probed(c.probe, time.Now())
 	return appendReply(b, fields, body)
 }
 
