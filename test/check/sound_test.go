@@ -42,7 +42,16 @@ descriptors:
       - {key: tool, rate_limit: {window: 1h, requests: 50000}}
 `
 
+// budgetRules are for the files of budgets.
+const budgetRules = `
+domain: edge
+descriptors:
+  - {key: budget, value: tokens, descriptors: [{key: api_key, rate_limit: {window: 1h, requests: 50000}}]}
+  - {key: budget, value: usd, descriptors: [{key: api_key, rate_limit: {window: 1h, requests: 50000}}]}
+`
+
 var (
+	budgets   = service{rules: budgetRules}
 	shopRules = service{rules: strings.Replace(usualRules, "domain: edge", "domain: shop", 1)}
 	inFlight  = service{rules: inFlightRules}
 )
@@ -83,6 +92,9 @@ var sounds = []sound{
 	{what: "one-hop.yaml", why: "it is shipped", setup: setup{base: "one-hop.yaml"}, denies: "/search"},
 	{what: "a limit that the tier carries", why: "it is in place of that of the rule", setup: tierLimit("limit_search")},
 	{what: "in-flight.yaml", why: "it is shipped; only one of its filters tells ends, and only that one repeats calls", setup: setup{base: "in-flight.yaml", rls: inFlight}},
+	{what: "budgets.yaml", why: "it is shipped; metadata has the keys, and a form limits nothing", setup: setup{since: 40, base: "budgets.yaml", rls: budgets}},
+	{what: "budgets-1.38.yaml", why: "it is shipped; only the filter that reports ends repeats calls", setup: setup{since: 38, base: "budgets-1.38.yaml", rls: budgets}},
+	{what: "budgets-1.36.yaml", why: "it is shipped; a client's estimate has a bound", setup: setup{base: "budgets-1.36.yaml", rls: budgets}},
 	{what: "mcp.yaml", why: "it is shipped; tools are in the body, and a form limits nothing", setup: setup{since: 38, base: "mcp.yaml", rls: service{rules: mcpRules}}},
 	{what: "tls.yaml", why: "it is shipped; both sides show certificates", setup: setup{base: "tls.yaml", rls: service{tls: true}}},
 	{what: "sidecar-uds.yaml", why: "it is shipped; a socket is an address, too", setup: setup{base: "sidecar-uds.yaml", rls: service{socket: true}}},

@@ -22,17 +22,22 @@ type Shape struct {
 	Name string
 	File string // in the folder envoy
 	What string // what it is for, in a few words
+	// Since is the first minor version of Envoy 1 that accepts it.
+	Since int
 }
 
 // Shapes are all configurations. The first one is the usual one.
 var Shapes = []Shape{
-	{"ratelimit", "ratelimit.yaml", "one question about each request"},
-	{"sidecar", "sidecar-uds.yaml", "the same in a pod, over a unix socket"},
-	{"one-hop", "one-hop.yaml", "API keys and limits in one question"},
-	{"authorization", "authorization.yaml", "API keys first, then limits"},
-	{"in-flight", "in-flight.yaml", "limits of requests in flight"},
-	{"mcp", "mcp.yaml", "tools, sessions and keys before an MCP server"},
-	{"tls", "tls.yaml", "one question about each request, over TLS"},
+	{"ratelimit", "ratelimit.yaml", "one question about each request", 36},
+	{"sidecar", "sidecar-uds.yaml", "the same in a pod, over a unix socket", 36},
+	{"one-hop", "one-hop.yaml", "API keys and limits in one question", 36},
+	{"authorization", "authorization.yaml", "API keys first, then limits", 36},
+	{"in-flight", "in-flight.yaml", "limits of requests in flight", 36},
+	{"budgets", "budgets.yaml", "tokens and dollars of language models, Envoy 1.40", 40},
+	{"budgets-1.38", "budgets-1.38.yaml", "tokens of language models, Envoy 1.38", 38},
+	{"budgets-1.36", "budgets-1.36.yaml", "costs that a response header names", 36},
+	{"mcp", "mcp.yaml", "tools, sessions and keys before an MCP server", 38},
+	{"tls", "tls.yaml", "one question about each request, over TLS", 36},
 }
 
 // Names returns the names of all shapes.

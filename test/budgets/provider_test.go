@@ -1,0 +1,167 @@
+package budgets
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// An api is one of the forms in which language models are asked.
+type api struct {
+	path, stream string // of requests; with stream empty, the body asks for a stream
+	key          string // the header with the key, and what is before the key in it
+	form         string // of denials
+	bound        string // of the output, in a body
+	// usage is the end of an answer, and events are those of a stream before and behind its text.
+	usage         func(in, out int) string
+	before, text  string
+	after, behind func(in, out int) string
+}
+
+func sum(format string) func(in, out int) string {
+	return func(in, out int) string { return fmt.Sprintf(format, in, out, in+out) }
+}
+
+// cached is what an Anthropic answer has besides the input: tokens from a cache, and tokens for it.
+const cached = 7
+
+var apis = map[string]api{
+	"openai-chat": {
+		path: "/v1/chat/completions", key: "authorization: Bearer ", form: "openai", bound: `"max_completion_tokens": %d`,
+		usage: sum(`{"model": "m", "choices": [], "usage": {"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}}`),
+		text:  `data: {"model": "m", "choices": [{"index": 0, "delta": {"content": "word"}}]}`,
+		after: sum(`data: {"model": "m", "choices": [], "usage": {"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}}` + "\n\ndata: [DONE]"),
+	},
+	"openai-responses": {
+		path: "/v1/responses", key: "authorization: Bearer ", form: "openai", bound: `"max_output_tokens": %d`,
+		usage: sum(`{"model": "m", "usage": {"input_tokens": %d, "output_tokens": %d, "total_tokens": %d}}`),
+		text:  "event: response.output_text.delta\n" + `data: {"type": "response.output_text.delta", "delta": "word"}`,
+		after: sum("event: response.completed\n" + `data: {"type": "response.completed", "response": {"model": "m", "usage": {"input_tokens": %d, "output_tokens": %d, "total_tokens": %d}}}`),
+	},
+	"anthropic": {
+		path: "/v1/messages", key: "x-api-key: ", form: "anthropic", bound: `"max_tokens": %d`,
+		usage: func(in, out int) string {
+			return fmt.Sprintf(`{"model": "m", "type": "message", "usage": {"input_tokens": %d, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 3, "output_tokens": %d}}`, in-cached, out)
+		},
+		before: "event: message_start\n" + `data: {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": %d, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 3, "output_tokens": 1}}}`,
+		text:   "event: content_block_delta\n" + `data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word"}}`,
+		after: func(_, out int) string {
+			return fmt.Sprintf("event: message_delta\n"+`data: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": %d}}`+"\n\nevent: message_stop\n"+`data: {"type": "message_stop"}`, out)
+		},
+	},
+	"gemini": {
+		path: "/v1beta/models/m:generateContent", stream: "/v1beta/models/m:streamGenerateContent", key: "x-goog-api-key: ", bound: `"generationConfig": {"maxOutputTokens": %d}`,
+		usage: sum(`{"modelVersion": "m", "candidates": [], "usageMetadata": {"promptTokenCount": %d, "candidatesTokenCount": %d, "totalTokenCount": %d}}`),
+		text:  `data: {"modelVersion": "m", "candidates": [{"content": {"parts": [{"text": "word"}]}}]}`,
+		after: sum(`data: {"modelVersion": "m", "candidates": [], "usageMetadata": {"promptTokenCount": %d, "candidatesTokenCount": %d, "totalTokenCount": %d}}`),
+	},
+	// The application of budgets-1.36.yaml, which names the cost in a header.
+	"": {path: "/", key: "x-api-key: ", bound: `"max_tokens": %d`, usage: func(int, int) string { return `{}` }, text: "data: word", after: func(int, int) string { return "data: end" }},
+}
+
+// A provider is the application: it answers as language models do, and keeps the ledger that tests
+// believe. The headers of a request say what it does:
+//
+//	x-in, x-out   the tokens of the request and of the answer
+//	x-pace        the time between the words of a stream
+//	x-does        fail: 503; reset: it ends the connection before, and reset-in-body: behind some words
+type provider struct {
+	mu    sync.Mutex
+	spent map[string]int // by key
+	all   int            // requests that have reached it
+}
+
+func (p *provider) spend(key string, tokens int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spent == nil {
+		p.spent = make(map[string]int)
+	}
+	p.spent[key] += tokens
+}
+
+// ledger returns what a key has cost so far, and how many requests of all keys have come.
+func (p *provider) ledger(key string) (tokens, requests int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spent[key], p.all
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	var asks struct{ Stream bool }
+	_ = json.Unmarshal(body, &asks)
+	p.mu.Lock()
+	p.all++
+	p.mu.Unlock()
+	is := apis[""]
+	for _, one := range apis {
+		if one.path != "/" && (r.URL.Path == one.path || r.URL.Path == one.stream) {
+			is = one
+			asks.Stream = asks.Stream || r.URL.Path == one.stream
+		}
+	}
+	header, prefix, _ := strings.Cut(is.key, ": ")
+	key := strings.TrimPrefix(r.Header.Get(header), prefix)
+	in, out := number(r, "x-in"), number(r, "x-out")
+	does := r.Header.Get("x-does")
+	switch does {
+	case "fail":
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case "reset":
+		panic(http.ErrAbortHandler)
+	}
+	p.spend(key, in)
+	if is.path == "/" {
+		w.Header().Set("X-Cost", fmt.Sprint(in+out))
+	}
+	if !asks.Stream {
+		p.pause(r.Context(), r.Header.Get("x-pace"))
+		p.spend(key, out)
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		_, _ = io.WriteString(w, is.usage(in, out))
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	events := http.NewResponseController(w)
+	say := func(event string) {
+		_, _ = io.WriteString(w, event+"\n\n")
+		_ = events.Flush()
+	}
+	if is.before != "" {
+		say(fmt.Sprintf(is.before, in-cached))
+	}
+	for i := range out {
+		if p.pause(r.Context(), r.Header.Get("x-pace")); r.Context().Err() != nil {
+			return
+		}
+		p.spend(key, 1)
+		say(is.text)
+		if does == "reset-in-body" && i == out/2 {
+			panic(http.ErrAbortHandler)
+		}
+	}
+	say(is.after(in, out))
+}
+
+func number(r *http.Request, header string) (n int) {
+	_, _ = fmt.Sscan(r.Header.Get(header), &n)
+	return n
+}
+
+func (p *provider) pause(ctx context.Context, text string) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
