@@ -151,8 +151,8 @@ func (r *Store) Scopes() []string { return slices.Clone(r.scopes) }
 func (r *Store) Holds(scope window.Scope) { r.redis.Shared.Holds(scope) }
 
 // End implements [window.Releaser].
-func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
-	return r.redis.Front.End(ctx, stream, deny)
+func (r *Store) End(ctx context.Context, end window.Ending) (window.Settled, error) {
+	return r.redis.Front.End(ctx, end)
 }
 
 // Local returns the store that decides by this process's quota of each limit.

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -80,18 +79,6 @@ type StreamID uint64
 // store's clock. Nothing was charged.
 var ErrPeriod = errors.New("window: the store's clock is outside the given periods; synchronise the clocks of this machine and the store")
 
-// A Releaser ends streams. Every store implements it. Implementations are safe
-// for concurrent use.
-type Releaser interface {
-	// End gives back all holds of a stream in logs of [InFlight], and reports whether there
-	// was one. Later checks of the stream are denied for so long, because a check may
-	// arrive after the end of its stream; a deny of zero or less denies none. While they are
-	// denied, a second End of the stream changes nothing. An End of the stream zero is an
-	// error that wraps [ErrBadCheck]. End blocks no longer than ctx allows. After an error it
-	// may be called again: it may have given back all, some or nothing.
-	End(ctx context.Context, stream StreamID, deny time.Duration) (released bool, err error)
-}
-
 // validPolicy reports what is wrong with the policy of l and what belongs to it, or nil.
 func (l Limit) validPolicy() error {
 	switch {
@@ -133,7 +120,7 @@ const maxPeriod = int64(MaxWindow / time.Second)
 // plain reports whether c has nothing but what its policy needs, and needs no period.
 func (c *Check) plain() bool {
 	p := c.Limit.Policy
-	return (p == InFlight) == (c.Stream != 0) && c.Once.ID == 0 && c.Period == Period{} && p != Calendar && (p == Sliding || c.Precision == 0 && c.Lease == Lease{})
+	return (p == InFlight) == (c.Stream != 0) && c.Budget == nil && c.Once.ID == 0 && c.Period == Period{} && p != Calendar && (p == Sliding || c.Precision == 0 && c.Lease == Lease{})
 }
 
 // validPolicy reports what c has too much or too little for its policy, or nil.
@@ -152,8 +139,11 @@ func (c *Check) validPolicy() error {
 		return fmt.Errorf("the period %v begins later than a store's clock can be", c.Period)
 	case c.Period.End-c.Period.Start > maxPeriod || c.Period.Next-c.Period.End > maxPeriod:
 		return fmt.Errorf("the period %v or the next one is longer than %v", c.Period, MaxWindow)
-	case (p == InFlight) != (c.Stream != 0):
-		return fmt.Errorf("a check with the policy %v and the stream %d: only a check in flight has a stream, and needs one", p, c.Stream)
+	case (p == InFlight || c.Budget != nil) != (c.Stream != 0):
+		return fmt.Errorf("a check with the policy %v and the stream %d: only a check in flight or with a budget has a stream, and needs one", p, c.Stream)
+	}
+	if err := c.validBudget(); err != nil {
+		return err
 	}
 	return c.validOnce()
 }

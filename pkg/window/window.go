@@ -114,9 +114,12 @@ type Check struct {
 	Lease Lease
 	// Period says when periods begin and end. It is zero for every policy but [Calendar].
 	Period Period
-	// Stream names the stream that holds the cost of a check with [InFlight]. It is zero for
-	// every other policy.
+	// Stream names the stream that holds the cost of a check with [InFlight] or with a Budget. It is zero for
+	// every other check.
 	Stream StreamID
+	// Budget makes the check reserve its cost for its stream. Nil: the cost is spent. A log that
+	// counts a budget has it in all of its checks that are not of mode Always or Refund.
+	Budget *Budget
 	// Once lets requests of one attempt charge the log once.
 	Once Once
 }
@@ -195,6 +198,9 @@ type Decision struct {
 	// Cut is true if a part of the cost of an [Always] check was not recorded, because it would
 	// have used more than twice the limit.
 	Cut bool
+	// Reserved is what streams have reserved in the log of a check with a [Budget], after the
+	// decision. Remaining does not count it. Reservations that have expired are not in it: they are spent.
+	Reserved uint64
 	// Repeated is true if the check is a repeat of a charge with the same [Check.Once]: it has room
 	// because that charge had it, and charges nothing.
 	Repeated bool
@@ -236,7 +242,7 @@ type Store interface {
 // Validate returns an error that wraps [ErrBadCheck] if the arguments of [Store.Take]
 // break the contract. The cases are: decisions of another length than checks, an empty
 // key, a limit that is not [Limit.Valid], an unknown mode, a scope above [MaxScope], a precision outside 0 to the
-// window, a precision, lease, period or stream that does not belong to the policy or is
+// window, a precision, lease, period, stream or budget that does not belong to the policy or is
 // missing, a [Check.Once] out of bounds or in a check that cannot have an idempotency record, two different
 // streams, and two modes for one log that exclude each other. Stores call it before they change
 // anything.
@@ -289,7 +295,7 @@ func (c *Check) validTerms() error {
 // Fold makes a group name each log at most once per mode. Checks with the same log and
 // mode become one check, and all of them get its decision. It has their summed cost,
 // which saturates, the smallest of their limits and rates, the longest of their holds, the
-// finest of their precisions, and the period of the first of them. A rate with [MaxHits]
+// finest of their precisions, the first of their budgets, and the period of the first of them. A rate with [MaxHits]
 // does not count. Unless all have the same [Check.Once], they are charged each time.
 //
 // Usually no log is named twice with one mode. Fold then returns checks itself and nil,
@@ -330,6 +336,9 @@ func fold(checks []Check) (folded []Check, answer []int) {
 			f.Limit.Hits = min(f.Limit.Hits, c.Limit.Hits)
 			f.Limit.Window = max(f.Limit.Window, c.Limit.Window) // differs only in flight
 			f.Precision = min(f.Precision, c.Precision)
+			if f.Budget == nil {
+				f.Budget, f.Stream = c.Budget, c.Stream
+			}
 			if f.Once != c.Once {
 				f.Once = Once{}
 			}

@@ -325,8 +325,8 @@ func drawRequest(t *rapid.T) func() Request {
 // A failingStore is a memory store that fails if err is set, and waits if waits is.
 type failingStore struct{ waitingStore }
 
-func (s *failingStore) End(ctx context.Context, id window.StreamID, deny time.Duration) (bool, error) {
-	return s.Store.End(ctx, id, deny)
+func (s *failingStore) End(ctx context.Context, end window.Ending) (window.Settled, error) {
+	return s.Store.End(ctx, end)
 }
 
 // TestReusedEqualsFresh: a Call that has decided any requests decides the next one as a Call without a

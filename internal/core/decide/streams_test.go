@@ -309,8 +309,8 @@ func TestNoEndSignal(t *testing.T) {
 // failingReleaser is a store that fails to end streams.
 type failingReleaser struct{ window.Store }
 
-func (failingReleaser) End(context.Context, window.StreamID, time.Duration) (bool, error) {
-	return false, errors.New("away")
+func (failingReleaser) End(context.Context, window.Ending) (window.Settled, error) {
+	return window.Settled{}, errors.New("away")
 }
 
 func TestEndFails(t *testing.T) {
@@ -350,7 +350,7 @@ func TestPatience(t *testing.T) {
 					go func() {
 						time.Sleep(tt.ends)
 						if tt.elsewere {
-							_, _ = f.releases.Store.End(context.Background(), inflight.NewStreamID("a"), 0)
+							_, _ = f.releases.Store.End(context.Background(), window.Ending{Stream: inflight.NewStreamID("a")})
 							return
 						}
 						f.end("a", "via_upstream")

@@ -399,12 +399,12 @@ func (s *Store) askLater(ctx context.Context, c *window.Check, q *quota) (window
 
 // End implements [window.Releaser] for the active requests that this process knows: those that it has
 // admitted, and those that Learn has noted.
-func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (released bool, err error) {
-	released, err = s.store.End(ctx, stream, deny)
+func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Settled, err error) {
+	settled, err = s.store.End(ctx, end)
 	if err != nil {
-		return released, fmt.Errorf("fallback: %w", err)
+		return settled, fmt.Errorf("fallback: %w", err)
 	}
-	return released, nil
+	return settled, nil
 }
 
 // learnActive notes an active request that the shared store has admitted. So if an outage begins,

@@ -721,8 +721,8 @@ func TestQuotasInFlight(t *testing.T) {
 		t.Fatalf("the fifth: %+v", d)
 	}
 	for _, stream := range []window.StreamID{1, 2, 3, 11} {
-		if released, err := s.End(t.Context(), stream, time.Second); !released || err != nil {
-			t.Fatalf("End(%d): released %v, error %v", stream, released, err)
+		if settled, err := s.End(t.Context(), window.Ending{Stream: stream, Deny: time.Second}); !settled.Released || err != nil {
+			t.Fatalf("End(%d): %+v, error %v", stream, settled, err)
 		}
 	}
 	if d := take(t, s, flying(12, 8))[0]; !d.Allowed || d.Remaining != 3 {

@@ -100,23 +100,24 @@ type Releases struct {
 // Release gives back what the stream of a request holds, because it has ended. After an error the
 // stream may still hold something, until its hold time ends.
 func (r Releases) Release(ctx context.Context, req *identity.Request) (EndResult, error) {
-	deny := Tombstone
+	end := window.Ending{Stream: req.Stream, Deny: Tombstone}
 	if req.Ending == endedByLimit || req.Ending == EndedInOrder {
-		deny = 0
+		end.Deny = 0
 	}
 	released := false
 	if r.Local != nil {
-		released, _ = r.Local.End(ctx, req.Stream, deny) // a local store has no error
+		local, _ := r.Local.End(ctx, end) // a local store has no error
+		released = local.Released
 	}
 	if r.Store == nil && r.Local == nil {
 		return EndNothing, errNoEnds
 	}
 	if r.Store != nil {
-		shared, err := r.Store.End(ctx, req.Stream, deny)
+		shared, err := r.Store.End(ctx, end)
 		if err != nil && !released {
 			return EndFailed, err
 		}
-		released = released || shared
+		released = released || shared.Released
 	}
 	if !released {
 		return EndNothing, nil

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,37 +38,38 @@ type releases struct {
 
 // A release is the end of a stream that the shared store does not know yet.
 type release struct {
-	deny  time.Duration
+	end   window.Ending
 	until time.Duration // by the clock of the Store
 }
 
 // End implements [window.Releaser]. If the shared store fails, End returns its error, and Store sends
 // the end again later: for ten minutes at most, and 65,536 ends at most. Without that, its active
 // requests end by themselves.
-func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (released bool, err error) {
+func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Settled, err error) {
 	releaser, ok := s.store.(window.Releaser)
 	if !ok {
-		return false, errNoRelease
+		return settled, errNoRelease
 	}
-	released, err = releaser.End(ctx, stream, deny)
+	settled, err = releaser.End(ctx, end)
 	if err != nil && !errors.Is(err, window.ErrBadCheck) {
-		s.releaseLater(releaser, stream, release{deny, s.clock() + releaseAge})
+		end.Costs = slices.Clone(end.Costs) // they are the caller's
+		s.releaseLater(releaser, release{end, s.clock() + releaseAge})
 	}
-	return released, err
+	return settled, err
 }
 
 // releaseLater makes the Store send the end of a stream again later.
-func (s *Store) releaseLater(releaser window.Releaser, stream window.StreamID, r release) {
+func (s *Store) releaseLater(releaser window.Releaser, r release) {
 	all := &s.releases
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if _, ok := all.waiting[stream]; !ok && len(all.waiting) >= maxReleases || all.closed {
+	if _, ok := all.waiting[r.end.Stream]; !ok && len(all.waiting) >= maxReleases || all.closed {
 		return
 	}
 	if all.waiting == nil {
 		all.waiting = make(map[window.StreamID]release)
 	}
-	all.waiting[stream] = r
+	all.waiting[r.end.Stream] = r
 	if all.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		all.stop = stop
@@ -86,13 +88,13 @@ func (s *Store) sendReleases(ctx context.Context, releaser window.Releaser) {
 			timer.Stop()
 		}
 		for {
-			stream, r, ok := s.releases.first()
+			r, ok := s.releases.first()
 			if !ok {
 				return
 			}
 			if s.clock() < r.until {
 				within, cancel := context.WithTimeout(ctx, releaseTimeout)
-				_, err := releaser.End(within, stream, r.deny)
+				_, err := releaser.End(within, r.end)
 				cancel()
 				if err != nil {
 					pause = min(2*pause, maxReleasePause)
@@ -101,24 +103,24 @@ func (s *Store) sendReleases(ctx context.Context, releaser window.Releaser) {
 				pause = releasePause
 			}
 			s.releases.mu.Lock()
-			delete(s.releases.waiting, stream)
+			delete(s.releases.waiting, r.end.Stream)
 			s.releases.mu.Unlock()
 		}
 	}
 }
 
 // first returns a release that waits. If there is none, the goroutine that sends them must end.
-func (all *releases) first() (stream window.StreamID, r release, ok bool) {
+func (all *releases) first() (r release, ok bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for stream, r := range all.waiting {
-		return stream, r, true
+	for _, r := range all.waiting {
+		return r, true
 	}
 	if all.stop != nil {
 		all.stop()
 	}
 	all.waiting, all.stop = nil, nil // a map does not become smaller
-	return 0, release{}, false
+	return release{}, false
 }
 
 // close ends the goroutine that sends releases. Those that wait are lost.

@@ -27,14 +27,14 @@ type away struct {
 
 var errAway = errors.New("the store is away")
 
-func (s *away) End(ctx context.Context, stream window.StreamID, deny time.Duration) (bool, error) {
+func (s *away) End(ctx context.Context, end window.Ending) (window.Settled, error) {
 	if s.gone.Load() {
-		return false, errAway
+		return window.Settled{}, errAway
 	}
-	if stream != 0 {
+	if end.Stream != 0 {
 		defer s.ends.Done()
 	}
-	return s.Store.End(ctx, stream, deny)
+	return s.Store.End(ctx, end)
 }
 
 func admit(t *testing.T, s window.Store, c window.Check) window.Decision {
@@ -66,7 +66,7 @@ func TestEndsAreDelivered(t *testing.T) {
 	}
 	shared.gone.Store(true)
 	for i := range window.StreamID(most) {
-		if _, err := s.End(t.Context(), i+1, time.Second); !errors.Is(err, errAway) {
+		if _, err := s.End(t.Context(), window.Ending{Stream: i + 1, Deny: time.Second}); !errors.Is(err, errAway) {
 			t.Fatalf("End: got error %v, want %v", err, errAway)
 		}
 	}
@@ -76,11 +76,11 @@ func TestEndsAreDelivered(t *testing.T) {
 	if d := admit(t, s, flying(200, most)); !d.Allowed || d.Remaining != most-1 {
 		t.Fatalf("after the ends: got %+v, want %d remaining", d, most-1)
 	}
-	if released, err := s.End(t.Context(), 0, time.Second); released || !errors.Is(err, window.ErrBadCheck) {
-		t.Fatalf("an end of no stream: released %v, error %v", released, err)
+	if settled, err := s.End(t.Context(), window.Ending{Deny: time.Second}); settled.Released || !errors.Is(err, window.ErrBadCheck) {
+		t.Fatalf("an end of no stream: %+v, error %v", settled, err)
 	}
 	shared.gone.Store(true)
-	if _, err := s.End(t.Context(), 1, time.Second); !errors.Is(err, errAway) { // Close does not wait for it
+	if _, err := s.End(t.Context(), window.Ending{Stream: 1, Deny: time.Second}); !errors.Is(err, errAway) { // Close does not wait for it
 		t.Fatalf("End: got error %v, want %v", err, errAway)
 	}
 }
@@ -102,7 +102,7 @@ func TestInFlightIsNotRemembered(t *testing.T) {
 			t.Fatalf("round %d: allowed beside a full limit", i)
 		}
 	}
-	if _, err := shared.End(t.Context(), 1, 0); err != nil { // another process hears of it
+	if _, err := shared.End(t.Context(), window.Ending{Stream: 1}); err != nil { // another process hears of it
 		t.Fatal(err)
 	}
 	if d := admit(t, s, flying(2, 1)); !d.Allowed {

@@ -58,7 +58,7 @@ func TestSweepOfPolicies(t *testing.T) {
 func TestEndsAreSwept(t *testing.T) {
 	s, now := testStore(t)
 	*now = time.Minute
-	if _, err := s.End(context.Background(), 7, 10*time.Second); err != nil {
+	if _, err := s.End(context.Background(), window.Ending{Stream: 7, Deny: 10 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -83,7 +83,7 @@ func TestSnapshotOfEnds(t *testing.T) {
 	ended, held := ofPolicy(window.InFlight, 1), ofPolicy(window.InFlight, 1)
 	ended.Stream, held.Stream = 1, 2
 	take(t, s, held)
-	if _, err := s.End(t.Context(), ended.Stream, time.Minute); err != nil {
+	if _, err := s.End(t.Context(), window.Ending{Stream: ended.Stream, Deny: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	loaded, _, counts := loadAt(t, saved(t, s), 0, 0)
@@ -95,8 +95,8 @@ func TestSnapshotOfEnds(t *testing.T) {
 		if d := got[0]; d.Allowed || d.Remaining != 4 || d.RetryAfter != time.Minute {
 			t.Errorf("%s: a stream that has ended gets %+v", name, d)
 		}
-		if was, err := s.End(t.Context(), held.Stream, time.Second); err != nil || !was {
-			t.Errorf("%s: End: held %t, error %v, want true", name, was, err)
+		if settled, err := s.End(t.Context(), window.Ending{Stream: held.Stream, Deny: time.Second}); err != nil || !settled.Released {
+			t.Errorf("%s: End: %+v, error %v, want released", name, settled, err)
 		}
 		ended.Stream = 3
 		ended.Cost = 0

@@ -354,19 +354,19 @@ func putHead(b []byte, kind uint64, until int64) {
 // End implements [window.Releaser]. It waits only for short locks. The errors are that of ctx,
 // [window.ErrBadCheck] for the stream zero, and [ErrFull]: then everything is given back, but
 // later checks of the stream are not denied.
-func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration) (released bool, err error) {
-	if id == 0 {
-		return false, fmt.Errorf("memstore: %w: an end of no stream", window.ErrBadCheck)
+func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Settled, err error) {
+	if err := end.Valid(); err != nil {
+		return settled, fmt.Errorf("memstore: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
-		return false, fmt.Errorf("memstore: %w", err)
+		return settled, fmt.Errorf("memstore: %w", err)
 	}
 	var buf [maxSpareBytes]byte
-	in, err := s.noteEnd(id, min(deny, window.MaxWindow), buf[:0])
+	in, err := s.noteEnd(end.Stream, min(end.Deny, window.MaxWindow), buf[:0])
 	for scope, key := range in.all {
-		released = s.dropHold(scope, key, id) || released
+		settled.Released = s.dropHold(scope, key, end.Stream) || settled.Released
 	}
-	return released, err
+	return settled, err
 }
 
 // noteEnd notes that a stream has ended, and returns the logs in which it may hold something.

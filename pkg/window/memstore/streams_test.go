@@ -27,11 +27,11 @@ func inFlight(key string, stream window.StreamID, most uint64) window.Check {
 // finish ends a stream.
 func finish(t *testing.T, s *Store, stream window.StreamID, deny time.Duration) (released bool) {
 	t.Helper()
-	released, err := s.End(t.Context(), stream, deny)
+	settled, err := s.End(t.Context(), window.Ending{Stream: stream, Deny: deny})
 	if err != nil {
 		t.Fatalf("End(%d): %v", stream, err)
 	}
-	return released
+	return settled.Released
 }
 
 // TestTombstonesAreBounded ends ever new streams. What is known of their ends makes room for more.
@@ -261,8 +261,8 @@ func TestFlightWithoutAllocation(t *testing.T) {
 			if _, err := s.Take(context.Background(), window.MayWait, c, d); err != nil || !d[0].Allowed {
 				t.Fatalf("%+v, error %v", d, err)
 			}
-			if released, err := s.End(context.Background(), 2, deny); err != nil || !released {
-				t.Fatalf("released %t, error %v", released, err)
+			if settled, err := s.End(context.Background(), window.Ending{Stream: 2, Deny: deny}); err != nil || !settled.Released {
+				t.Fatalf("%+v, error %v", settled, err)
 			}
 			*now += 2 * time.Second
 			s.Sweep()

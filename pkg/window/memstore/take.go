@@ -20,6 +20,11 @@ func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisio
 	if err := window.Validate(checks, decisions); err != nil {
 		return true, fmt.Errorf("memstore: %w", err)
 	}
+	for i := range checks {
+		if checks[i].Budget != nil {
+			return true, fmt.Errorf("memstore: %w: check %d: this store has no budgets yet", window.ErrBadCheck, i)
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return true, fmt.Errorf("memstore: %w", err)
 	}

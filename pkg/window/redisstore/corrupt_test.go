@@ -248,9 +248,9 @@ func TestCorruptStreams(t *testing.T) {
 			if !begun {
 				begin()
 			}
-			released, err := s.End(t.Context(), 7, 0)
-			if err != nil || released == begun {
-				t.Errorf("%s: the end: released %t, error %v", name, released, err)
+			settled, err := s.End(t.Context(), window.Ending{Stream: 7})
+			if err != nil || settled.Released == begun {
+				t.Errorf("%s: the end: %+v, error %v", name, settled, err)
 			}
 			if n := client.Exists(t.Context(), key).Val(); n != 0 {
 				t.Errorf("%s: the value is still there", name)
@@ -384,8 +384,8 @@ func TestPlantedClockOfAStream(t *testing.T) {
 	if err := client.Set(t.Context(), key, valueOf(&c, time.Now().Add(365*80*day), 5), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if released, err := s.End(t.Context(), 7, 0); released || err != nil {
-		t.Errorf("the end: released %t, error %v", released, err)
+	if settled, err := s.End(t.Context(), window.Ending{Stream: 7}); settled.Released || err != nil {
+		t.Errorf("the end: %+v, error %v", settled, err)
 	}
 }
 

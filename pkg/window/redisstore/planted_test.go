@@ -377,8 +377,8 @@ func TestWrongSumInFlight(t *testing.T) {
 		"asks":      {90, func() uint64 { return free(7) }},
 		"too small": {10, func() uint64 { return free(7) }},
 		"ends": {90, func() uint64 {
-			if released, err := s.End(t.Context(), 7, time.Second); released || err != nil {
-				t.Errorf("End: released %t, error %v, want false: the value is corrupt", released, err)
+			if settled, err := s.End(t.Context(), window.Ending{Stream: 7, Deny: time.Second}); settled.Released || err != nil {
+				t.Errorf("End: %+v, error %v, want nothing released: the value is corrupt", settled, err)
 			}
 			return free(1000)
 		}},

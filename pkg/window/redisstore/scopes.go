@@ -137,9 +137,9 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 
 // End implements [window.Releaser]. It reports the end, at once, to all scopes in which streams
 // may hold something: see [Scopes.Holds]. If one of them fails, the others get it all the same.
-func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Duration) (released bool, err error) {
+func (s *Scopes) End(ctx context.Context, end window.Ending) (settled window.Settled, err error) {
 	if len(s.stores) == 1 {
-		return s.stores[0].End(ctx, stream, deny)
+		return s.stores[0].End(ctx, end)
 	}
 	var (
 		mu   sync.Mutex
@@ -151,15 +151,16 @@ func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Dura
 			continue
 		}
 		all.Go(func() {
-			was, err := one.End(ctx, stream, deny)
+			was, err := one.End(ctx, end)
 			mu.Lock()
 			defer mu.Unlock()
-			released = released || was
+			settled.Released = settled.Released || was.Released
+			settled.Logs = append(settled.Logs, was.Logs...)
 			errs = append(errs, s.named(window.Scope(i), err))
 		})
 	}
 	all.Wait()
-	return released, errors.Join(errs...)
+	return settled, errors.Join(errs...)
 }
 
 // Reserve is [Store.Reserve] of the check's scope.

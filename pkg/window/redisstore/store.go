@@ -257,6 +257,11 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	if err := window.Validate(checks, decisions); err != nil {
 		return fmt.Errorf("redisstore: %w", err)
 	}
+	for i := range checks {
+		if checks[i].Budget != nil {
+			return fmt.Errorf("redisstore: %w: check %d: this store has no budgets yet", window.ErrBadCheck, i)
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return s.count(&failure.Error{Class: failure.Gone, Err: err})
 	}

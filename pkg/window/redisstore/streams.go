@@ -39,19 +39,19 @@ func (s *Store) streamName(id window.StreamID) string {
 // stream, and then one for each log in which it may hold something, all at once. End returns
 // before the deadline of ctx, and after [Options.Timeout] at the latest. An end has no effect
 // twice, so the caller may repeat it after an error.
-func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration) (released bool, err error) {
-	if id == 0 {
-		return false, fmt.Errorf("redisstore: %w: an end of no stream", window.ErrBadCheck)
+func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Settled, err error) {
+	if err := end.Valid(); err != nil {
+		return settled, fmt.Errorf("redisstore: %w", err)
 	}
-	deny = max(min(deny, window.MaxWindow), 0)
+	id, deny := end.Stream, max(min(end.Deny, window.MaxWindow), 0)
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if s.cluster == nil {
-		released, err = s.released(runFor[int64](ctx, s, s.single, s.streamName(id), "end", id, deny))
-		return released, s.count(err)
+		settled.Released, err = s.released(runFor[int64](ctx, s, s.single, s.streamName(id), "end", id, deny))
+		return settled, s.count(err)
 	}
-	released, err = s.endAcross(ctx, id, deny)
-	return released, s.count(err)
+	settled.Released, err = s.endAcross(ctx, id, deny)
+	return settled, s.count(err)
 }
 
 // endAcross is End on a cluster.

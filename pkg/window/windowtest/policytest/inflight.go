@@ -69,11 +69,11 @@ func Holding(stream window.StreamID, key string, most, cost uint64) window.Check
 // End ends a stream, and fails the test if the store returns an error.
 func End(t *testing.T, s window.Store, stream window.StreamID, deny time.Duration) (released bool) {
 	t.Helper()
-	released, err := s.(window.Releaser).End(t.Context(), stream, deny)
+	settled, err := s.(window.Releaser).End(t.Context(), window.Ending{Stream: stream, Deny: deny})
 	if err != nil {
 		t.Fatalf("End(%d): got error %v", stream, err)
 	}
-	return released
+	return settled.Released
 }
 
 // A flightStep is one call: of Take, or of End if deny is not zero.
@@ -338,8 +338,8 @@ func runFlightBadChecks(t *testing.T, h InFlightHarness) {
 			}
 		})
 	}
-	if released, err := h.Stores[0].(window.Releaser).End(t.Context(), 0, time.Second); !errors.Is(err, window.ErrBadCheck) {
-		t.Errorf("End of no stream: released %v, error %v, want one that wraps %q", released, err, window.ErrBadCheck)
+	if settled, err := h.Stores[0].(window.Releaser).End(t.Context(), window.Ending{Deny: time.Second}); !errors.Is(err, window.ErrBadCheck) {
+		t.Errorf("End of no stream: %+v, error %v, want one that wraps %q", settled, err, window.ErrBadCheck)
 	}
 }
 

@@ -58,8 +58,8 @@ func runFlightConcurrent(t *testing.T, h InFlightHarness) {
 		if allowed {
 			up.serve(int64(cost), func() bool { return false })
 		}
-		if released, err := store.(window.Releaser).End(t.Context(), stream, time.Second); err != nil || released != allowed {
-			t.Errorf("End: released %v, error %v, want %v", released, err, allowed)
+		if settled, err := store.(window.Releaser).End(t.Context(), window.Ending{Stream: stream, Deny: time.Second}); err != nil || settled.Released != allowed {
+			t.Errorf("End: %+v, error %v, want released %v", settled, err, allowed)
 		}
 	})
 	t.Logf("%d streams served, %d at once", up.served.Load(), up.peak.Load())
@@ -95,7 +95,7 @@ func runFlightEnds(t *testing.T, h InFlightHarness) {
 		)
 		stop := func(s window.Store) {
 			ended.Store(true)
-			if _, err := s.(window.Releaser).End(t.Context(), stream, time.Minute); err != nil {
+			if _, err := s.(window.Releaser).End(t.Context(), window.Ending{Stream: stream, Deny: time.Minute}); err != nil {
 				t.Errorf("End: %v", err)
 			}
 		}

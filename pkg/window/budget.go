@@ -1,0 +1,114 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// MaxBudgetHold is the longest [Budget.Hold].
+const MaxBudgetHold = 24 * time.Hour
+
+// A Budget makes a check reserve its cost for the check's stream, instead of spending it. [Releaser.End]
+// settles it: the reservation goes, and the log records the true cost. A limit has one Budget, which never
+// changes; its checks point at it.
+type Budget struct {
+	// Hold is how long a reservation waits for the end of its stream: [MinHold] to [MaxBudgetHold], in
+	// whole milliseconds. After that, its cost is spent at the time of the reservation.
+	Hold time.Duration
+	// PerByte says what a stream costs if its end does not say it: the bytes that it has sent times PerByte,
+	// rounded up, and the reserved cost at most. Zero: the reserved cost.
+	PerByte float64
+}
+
+// validBudget reports what is wrong with c.Budget, or nil.
+func (c *Check) validBudget() error {
+	switch b := c.Budget; {
+	case b == nil:
+		return nil
+	case b.Hold < MinHold || b.Hold > MaxBudgetHold || b.Hold%time.Millisecond != 0:
+		return fmt.Errorf("a reservation for %v, want %v to %v in whole milliseconds", b.Hold, MinHold, MaxBudgetHold)
+	case !(b.PerByte >= 0 && b.PerByte <= math.MaxUint32): // NaN too
+		return fmt.Errorf("a cost of %v for each byte, want 0 to %d", b.PerByte, uint32(math.MaxUint32))
+	case c.Limit.Policy == InFlight:
+		return errors.New("a check in flight has no budget: it spends nothing")
+	case c.Mode.Unconditional():
+		return fmt.Errorf("a check of mode %v reserves nothing, so it has no budget", c.Mode)
+	case c.Lease != Lease{}:
+		return errors.New("a check with a budget has no lease")
+	case c.Once.ID != 0:
+		return errors.New("a check with a budget has no idempotency record: its stream holds the cost once")
+	}
+	return nil
+}
+
+// An Ending says how a stream has ended. The zero value is not valid, because it names no stream.
+type Ending struct {
+	Stream StreamID
+	// Deny is for how long later checks of the stream are denied, because a check may arrive after the end
+	// of its stream. Zero or less denies none.
+	Deny time.Duration
+	// Costs are what the stream has cost, as far as that is known: for each budget its log, and the cost.
+	// Their mode is [Always]. They need no [Check.Budget] and no [Check.Stream].
+	Costs []Check
+	// Bytes is the number of bytes that the stream has sent to the client, for [Budget.PerByte].
+	Bytes uint64
+	// Unreached says that nothing of the stream has reached the upstream: a cost that Costs does not name is
+	// zero.
+	Unreached bool
+	// Denied says that the stream was denied: Costs count only for what it has reserved.
+	Denied bool
+}
+
+// Valid returns an error that wraps [ErrBadCheck] if e names no stream, or a cost that [Validate] refuses
+// or that is not of mode [Always] and of any policy but [InFlight].
+func (e *Ending) Valid() error {
+	if e.Stream == 0 {
+		return fmt.Errorf("%w: an end of no stream", ErrBadCheck)
+	}
+	for i := range e.Costs {
+		if c := &e.Costs[i]; c.Mode != Always || c.Limit.Policy == InFlight {
+			return fmt.Errorf("%w: cost %d has the mode %v and the policy %v, want %v and a policy that spends", ErrBadCheck, i, c.Mode, c.Limit.Policy, Always)
+		}
+	}
+	return Validate(e.Costs, make([]Decision, len(e.Costs)))
+}
+
+// Settled is what the end of a stream has changed. The zero value changed nothing.
+type Settled struct {
+	// Released says that the stream held something: in a log of [InFlight], or a reservation.
+	Released bool
+	// Logs are the budgets that were settled or charged, in no order.
+	Logs []SettledLog
+}
+
+// A SettledLog says what the end of a stream has changed in the log of one budget.
+type SettledLog struct {
+	Log LogID
+	// Cost is the index in [Ending.Costs] of the cost of this log, or -1 if the end does not name it.
+	Cost int
+	// Reserved is what the stream had reserved. Zero: it had reserved nothing, and Spent was charged all the
+	// same.
+	Reserved uint64
+	// Spent is what the log has recorded.
+	Spent uint64
+	// Late says that the reservation had expired.
+	Late bool
+}
+
+// A Releaser ends streams. Every store implements it. Implementations are safe
+// for concurrent use.
+type Releaser interface {
+	// End gives back all that a stream holds in logs of [InFlight], and settles all that it has reserved. For
+	// each budget it records at once, and even over the limit: what the end says that the stream has cost; if
+	// it does not say so, nothing if the upstream was not reached, and otherwise what [Budget] says. A cost of
+	// a log in which the stream has reserved nothing is charged too, unless [Ending.Denied].
+	//
+	// Later checks of the stream are denied for [Ending.Deny]. While they are denied, a second
+	// End of the stream changes nothing. An invalid ending is an
+	// error that wraps [ErrBadCheck]. End blocks no longer than ctx allows. After an error it
+	// may be called again: it may have done all, some or nothing.
+	End(ctx context.Context, end Ending) (Settled, error)
+}
