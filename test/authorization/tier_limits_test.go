@@ -2,9 +2,11 @@ package authorization
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/stack"
@@ -100,6 +102,12 @@ func TestTierLimits(t *testing.T) {
 	c.Want(429, 1, "/", "x-api-key", "key-c0") // two were spent before it
 	stack.Execute(t, pg, `UPDATE slidegate.subjects SET tier = 'two' WHERE id = 'c0'`)
 	becomes("the downgrade", 429, "key-c0", 2)
+	for _, who := range [][]string{{"c0"}, {"--descriptor", "edge/subject=c0"}} {
+		got := edge.Run(t, edge.RLSOptions{Env: map[string]string{"SLIDEGATE_ADMIN_TOKEN": edge.ActToken}}, "", append([]string{"usage", "--admin", s.RLS.Admin()}, who...)...)
+		if !strings.Contains(got.Stdout, "2 per 1h") || !strings.Contains(got.Stdout, "carried by the tier, as limit") || !strings.Contains(got.Stdout, "Used up") {
+			t.Errorf("rls usage %v does not show the limit of the tier:\n%s%s", who, got.Stdout, got.Stderr)
+		}
+	}
 	stack.Execute(t, pg, `UPDATE slidegate.tiers SET limits = '{"limit": {"unit": "hour", "requests_per_unit": 7}}' WHERE name = 'five'`)
 	becomes("another limit of a tier", 200, "key-c3", 0)
 	c.Want(200, 1, "/", "x-api-key", "key-c3")

@@ -88,8 +88,10 @@ type AccountLimit struct {
 	Grant *grant.Grant
 	// Observed is true if the limit never denies.
 	Observed bool
-	// Sent is true if the limit came with requests, which alone know its number.
-	Sent bool
+	// Sent is true if the limit came with requests, which alone know its number. Carried is the key of a limit
+	// that came with requests because the tier of the subject carries it: limit, or limit_NAME.
+	Sent    bool
+	Carried string
 	// Subject is the id of the subject whose log it is, from [Rules.Log]. Empty: the log belongs to no
 	// subject.
 	Subject string
@@ -110,6 +112,9 @@ const (
 	subjectKey  = "the API key of the subject"
 	strangerKey = "an API key that no tier has"
 )
+
+// subjectEntry is the key of the entry with the id of the subject, as Envoy sends it after an authorization.
+const subjectEntry = "subject"
 
 // AccountOf finds a subject. It blocks no longer than q.Wait and ctx allow.
 func AccountOf(ctx context.Context, rs *rules.Rules, q AccountQuery) *Account {
@@ -209,7 +214,8 @@ func (p *Account) ofDescriptor(ctx context.Context) {
 	var c decide.Call
 	o := p.query.options()
 	o.Subjects, o.Wait = p.query.Subjects, p.left
-	decide.NewDecider(rs, o).Prepare(ctx, &c, req)
+	decider := decide.NewDecider(rs, o)
+	decider.Prepare(ctx, &c, req)
 	for a := range c.Finder().Answers {
 		if p.Subject == nil {
 			p.Subject = a.Subject
@@ -220,10 +226,38 @@ func (p *Account) ofDescriptor(ctx context.Context) {
 		return
 	}
 	p.request = p.limits(&c)
+	if carried := p.carried(ctx, decider, req); len(carried) > 0 {
+		p.request = carried
+	}
 	address := identity.ClientAddress(&req)
 	for _, l := range p.request {
 		p.ByAddress = p.ByAddress || address == "" && strings.HasPrefix(l.Log.Key, "{addr.}:")
 	}
+}
+
+// carried returns the limits that Envoy sends with a descriptor in place of that of a rule, if it does so in
+// the domain: those that the tier of the subject carries, whose id an authorization has found.
+func (p *Account) carried(ctx context.Context, decider *decide.Decider, req decide.Request) (all []AccountLimit) {
+	desc := &req.Descriptors[0]
+	at := slices.IndexFunc(desc.Entries, func(e descriptors.Entry) bool { return e.Key == subjectEntry })
+	if at < 0 || p.query.Overridden == nil || !p.query.Overridden(req.Domain) {
+		return nil
+	}
+	a := p.lookup(ctx, tier.Key{ID: desc.Entries[at].Value})
+	if a.Subject == nil || a.Subject.Disabled {
+		return nil
+	}
+	p.Subject = a.Subject
+	for _, l := range p.rules.LimitsOf(a.Subject).All() {
+		desc.Override = &window.Limit{Hits: uint64(l.Requests), Window: l.Window()}
+		var c decide.Call
+		decider.Prepare(ctx, &c, req)
+		for _, one := range p.limits(&c) {
+			one.Tier, one.Carried = p.rules.TierOf(a.Subject), l.Key()
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 // limits returns the limits of a call that is prepared.

@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -384,6 +385,68 @@ func TestAccountOfSentLimits(t *testing.T) {
 		}
 		if got := slices.ContainsFunc(p.Searches(), func(m inspect.Match) bool { return strings.HasPrefix(log.Key, "{"+m.Tag+"}") }); got != want {
 			t.Errorf("%s: the searches %v find %s: %v, want %v", id, p.Searches(), log.Key, got, want)
+		}
+	}
+}
+
+// TestAccountOfCarriedLimits: if Envoy sends limits in place of those of rules, a subject has the limits that
+// its tier carries, and with them the log in which its requests count.
+func TestAccountOfCarriedLimits(t *testing.T) {
+	tiers := directory(t)
+	carried := func(list ...limits.Limit) *limits.Set {
+		set, err := limits.New(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	tiers.SetLimits(map[string]*limits.Set{
+		"free":    carried(limits.Limit{Requests: 9, Unit: "minute"}, limits.Limit{Name: "tokens", Requests: 90, Unit: "day"}),
+		"starter": carried(limits.Limit{Requests: 5, Unit: "minute"}, limits.Limit{Name: "tokens", Requests: 50, Unit: "minute"}),
+	})
+	rs := accountRules(t, rules.Identity{Tiers: tiers})
+	decider := decide.NewDecider(rs, decide.Options{Store: memstore.New(memstore.Options{SweepInterval: -1})})
+	entries := func(subject string) descriptors.Descriptor {
+		return descriptors.Descriptor{{Key: "subject", Value: subject}}
+	}
+	of := func(subject string) (all []string) {
+		limits, _ := AccountOf(t.Context(), rs, AccountQuery{Domain: "edge", Entries: entries(subject), Overridden: decider.Overridden}).Rule(0)
+		for _, l := range limits {
+			all = append(all, fmt.Sprintf("%s %s %s", l.Tier, rules.FormatLimit(l.Limit.Limit), l.Carried))
+		}
+		return all
+	}
+	if got := of("hobby"); got != nil {
+		t.Errorf("before a limit came: got %q, want none", got)
+	}
+	req := &decide.Request{Domain: "edge", Descriptors: []decide.Descriptor{{Entries: entries("hobby"), Cost: 1, Override: &window.Limit{Hits: 9, Window: time.Minute}}}}
+	var c decide.Call
+	decider.Begin(&c, *req)
+	if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
+		t.Fatal(err)
+	}
+	log := c.Checks()[0].Log()
+	for subject, want := range map[string][]string{
+		"hobby":    {"free 9 per 1m limit", "free 90 per 1d limit_tokens"},
+		"acme":     {"starter 5 per 1m limit", "starter 50 per 1m limit_tokens"},
+		"newcomer": nil,
+	} {
+		if got := of(subject); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", subject, got, want)
+		}
+	}
+	all, _ := AccountOf(t.Context(), rs, AccountQuery{Domain: "edge", Entries: entries("hobby"), Overridden: decider.Overridden}).Rule(0)
+	if len(all) != 2 || all[0].Log != log || all[0].Sent {
+		t.Errorf("got the log %+v, want that of the request: %+v", all, log)
+	}
+
+	// The log of the request says how long the window is, and so which of the limits it is.
+	for subject, want := range map[string]string{"hobby": "9 limit free false", "acme": "0   true"} {
+		id := log
+		id.Key = strings.ReplaceAll(log.Key, "hobby", subject)
+		l, _, ok := AccountOf(t.Context(), rs, AccountQuery{Subject: subject, Overridden: decider.Overridden}).Log(t.Context(), id)
+		if got := fmt.Sprintf("%d %s %s %v", l.Limit.Hits, l.Carried, l.Tier, l.Sent); !ok || got != want {
+			t.Errorf("%s: got %q, %v, want %q", subject, got, ok, want)
 		}
 	}
 }

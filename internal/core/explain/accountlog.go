@@ -226,7 +226,7 @@ func (p *Account) named(part descriptors.Part) bool {
 // authorized reports whether an entry is the id of the subject, as Envoy sends it after an
 // authorization.
 func (p *Account) authorized(key string, value descriptors.Part) bool {
-	return key == "subject" && !value.Digest && p.log == "id."+value.Text
+	return key == subjectEntry && !value.Digest && p.log == "id."+value.Text
 }
 
 // showHolder returns the subject in a log's name, without API keys.
@@ -280,7 +280,10 @@ func (p *Account) sent(name descriptors.Name, id window.LogID) (l AccountLimit, 
 			key, value := name.Identity[i].Text, name.Identity[i+1]
 			secret := p.rules.Secrets().Is(key)
 			switch {
-			case secret && p.named(value), p.log == "" && rules.IsAddressKey(key) && p.overlaps(value.Text), p.authorized(key, value):
+			case p.authorized(key, value):
+				found = true
+				p.setCarried(&l)
+			case secret && p.named(value), p.log == "" && rules.IsAddressKey(key) && p.overlaps(value.Text):
 				found = true
 			case secret:
 				l.Values = append(l.Values, showHolder(value))
@@ -292,6 +295,24 @@ func (p *Account) sent(name descriptors.Name, id window.LogID) (l AccountLimit, 
 		return l, found
 	}
 	return l, false
+}
+
+// setCarried sets the number of a limit that came with requests, if the tier of the subject carries one limit
+// with its window.
+func (p *Account) setCarried(l *AccountLimit) {
+	if p.Subject == nil || p.Subject.Disabled {
+		return
+	}
+	for _, c := range p.rules.LimitsOf(p.Subject).All() {
+		switch {
+		case c.Window() != l.Limit.Window:
+		case l.Carried != "": // which of them came is not known
+			l.Limit.Hits, l.Sent, l.Tier, l.Carried = 0, true, "", ""
+			return
+		default:
+			l.Limit.Hits, l.Sent, l.Tier, l.Carried = uint64(c.Requests), false, p.rules.TierOf(p.Subject), c.Key()
+		}
+	}
 }
 
 // shown returns the name of a log, or an empty text if it may have values that must not be shown.

@@ -260,7 +260,7 @@ func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 	if l.Unlimited {
 		return u
 	}
-	u.Policy, u.Rate, u.Sent, u.Limit, u.Window = l.Limit.Policy.String(), uint64(l.Limit.Rate), l.Sent, l.Limit.Hits, l.Limit.Window.Seconds()
+	u.Terms, u.Sent, u.Carried = TermsOf(l.Limit.Limit), l.Sent, l.Carried
 	u.NoLog = l.Log.Key == ""
 	if l.Limit.Hits != window.MaxHits {
 		u.Log = l.Shown

@@ -92,6 +92,9 @@ type LimitUsage struct {
 	// Sent is true if the limit came with requests, which alone know its number: Limit and
 	// Remaining are zero.
 	Sent bool `json:"sent,omitempty" doc:"the limit came with requests: limit and remaining are 0"`
+	// Carried is the key in the metadata of an authorization, if the tier carries the limit and it comes
+	// with requests.
+	Carried string `json:"carried,omitempty" doc:"the tier carries the limit, and requests bring it: its key in the metadata of an authorization"`
 	// NoLog is true if the rule has a log for each value of another entry, and the subject has
 	// none yet. Only Policy, Limit, Remaining and Window are set then.
 	NoLog bool `json:"no_log,omitempty" doc:"nothing is used yet"`
@@ -151,6 +154,11 @@ type Terms struct {
 	// Window is in seconds: the usual length of a calendar's period, and of a limit in flight the
 	// longest time that a request counts.
 	Window float64 `json:"window_seconds" doc:"the length of the window; of in_flight, hold"`
+}
+
+// TermsOf returns the numbers of a limit.
+func TermsOf(l window.Limit) Terms {
+	return Terms{Policy: l.Policy.String(), Limit: l.Hits, Rate: uint64(l.Rate), Window: l.Window.Seconds()}
 }
 
 // Amount returns the limit as operators read it: 100 per 1m.

@@ -17,6 +17,7 @@ func TestUsageOfUnusualLimits(t *testing.T) {
 		Limits: []insight.LimitUsage{
 			{Rule: "override", Sent: true, Counter: insight.Counter{Used: 5, NextFree: 12, Empty: 50, History: []uint64{0, 5}}, Terms: insight.Terms{Window: 60}},
 			{Rule: "per-route", NoLog: true, Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
+			{Rule: "carried", Carried: "limit_tokens", Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
 			{Rule: "usual", ReplacedBy: []string{"special"}, Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
 		},
 	}
@@ -24,7 +25,7 @@ func TestUsageOfUnusualLimits(t *testing.T) {
 	Usage(&b, &u, nil, Page{Width: 120})
 	out := b.String()
 	for _, want := range []string{
-		"note: the customer source does not answer", "each request brings the limit", "no log yet", "not in requests that match special", "No limit of a rule is used up. For a limit that requests bring, see rls denials.",
+		"note: the customer source does not answer", "each request brings the limit", "no log yet", "carried by the tier, as limit_tokens", "not in requests that match special", "No limit of a rule is used up. For a limit that requests bring, see rls denials.",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the usage has no %q:\n%s", want, out)

@@ -175,6 +175,7 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 	p.add(l.Scope != "", "scope "+l.Scope)
 	p.add(l.Chosen(), "the store is unavailable: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
 	p.add(l.Local && !l.Chosen(), "fallback quota of this instance")
+	p.add(l.Carried != "", "carried by the tier, as "+safetext.Text(l.Carried))
 	p.add(l.Tier != "" && l.Tier != tier, "limit of tier "+safetext.Text(l.Tier))
 	p.add(l.Override, "override of the subject")
 	if l.Grant != nil {

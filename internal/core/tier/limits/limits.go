@@ -13,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/core/tier/strictjson"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
 // A Limit is a limit that a tier carries. An authorization hands it to Envoy, which sends it with a
@@ -33,6 +35,18 @@ func (l Limit) Key() string {
 		return "limit"
 	}
 	return "limit_" + l.Name
+}
+
+// Window returns the window that a request with the limit has.
+func (l Limit) Window() time.Duration {
+	switch l.Unit {
+	case "second":
+		return time.Second
+	case "minute":
+		return time.Minute
+	}
+	unit, _ := calendar.ParseUnit(l.Unit)
+	return unit.Nominal()
 }
 
 // String returns the limit as text, such as 100 per minute.
