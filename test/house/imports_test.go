@@ -14,10 +14,10 @@ const module = "github.com/slidegate/slidegate/"
 
 // wings says what the packages of each wing may import of this module.
 var wings = []struct{ wing, imports string }{
-	{"pkg internal/text docs envoy deploy", "pkg internal/text"},
+	{"pkg internal/text internal/socket docs envoy deploy", "pkg internal/text"},
 	{"internal/core", "internal/core internal/text pkg"},
-	{"internal/config", "internal/config internal/core internal/text pkg"},
-	{"internal/edge", "internal/edge internal/core internal/config/settings internal/text pkg"},
+	{"internal/config", "internal/config internal/core internal/socket internal/text pkg"},
+	{"internal/edge", "internal/edge internal/core internal/config/settings internal/socket internal/text pkg"},
 	{"internal/migrate internal/operate internal/offline", "internal pkg docs envoy"},
 	{"internal/daemon limiter cmd", "internal pkg limiter docs"},
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/watch"
+	"github.com/slidegate/slidegate/internal/socket"
 )
 
 const (
@@ -238,9 +239,13 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	conn, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, network, address)
-	if err != nil || d.tls == nil {
-		return conn, err
+	plain, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	conn := socket.Direct(plain)
+	if d.tls == nil {
+		return pooledConn(conn), nil
 	}
 	secured, err := d.handshake(ctx, conn, address)
 	if err != nil {
@@ -266,6 +271,46 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn, address string) (
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
 	return secured, nil
+}
+
+// pooledConn lets the pool of the library check a connection with one system call that never blocks.
+func pooledConn(c net.Conn) net.Conn {
+	s, ok := c.(silencer)
+	if !ok {
+		return c
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return c
+	}
+	return &pooled{c, look{raw, s}}
+}
+
+// A silencer knows whether its socket is open and has nothing to read.
+type silencer interface {
+	syscall.Conn
+	Silent() bool
+}
+
+type pooled struct {
+	net.Conn
+	look look
+}
+
+// SyscallConn is what the pool checks an idle connection with.
+func (c *pooled) SyscallConn() (syscall.RawConn, error) { return &c.look, nil }
+
+// look is a RawConn whose Read looks only at a socket that may have ended.
+type look struct {
+	syscall.RawConn
+	at silencer
+}
+
+func (l *look) Read(f func(uintptr) bool) error {
+	if l.at.Silent() {
+		return nil
+	}
+	return l.RawConn.Read(f)
 }
 
 type failedConn struct {

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/peer"
+
+	"github.com/slidegate/slidegate/internal/socket"
 )
 
 // A conn is one connection. Its fields do not change, or are safe for concurrent use.
@@ -30,6 +32,7 @@ type conn struct {
 
 // newConn returns a connection over nc, and its reader.
 func newConn(s *Server, nc net.Conn) *reader {
+	nc = socket.Direct(nc)
 	c := &conn{server: s, raw: nc, peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr()}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.shared.locked.init(c)
