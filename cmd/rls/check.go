@@ -31,7 +31,7 @@ func checkOf(c *cli) *cobra.Command {
 	k.flags(cmd, waitToRead)
 	f := cmd.Flags()
 	f.StringVar(&k.Envoy, "envoy", "127.0.0.1:9901", "the `ADDRESS` of Envoy's admin port, or its URL")
-	f.StringVar(&k.Dump, "envoy-dump", "", "instead a `FILE` with the answer of /config_dump?include_eds")
+	f.StringVar(&k.Dump, "envoy-dump", "", "instead a `FILE` with the answer of /config_dump?include_eds, or the one that Envoy reads")
 	f.StringSliceVar(&k.Rules, "rules", nil, "instead of the running service, `PATHS` of rules as for rls validate")
 	f.StringSliceVar(&k.Listeners, "listener", nil, "check only the listeners with these `NAMES`")
 	f.BoolVar(&k.Edge, "edge", false, "clients connect to this Envoy, so no X-Forwarded-For is trusted")

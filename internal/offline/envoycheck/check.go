@@ -93,7 +93,7 @@ func Run(ctx context.Context, seen *envoydump.Seen, service *Service, o Options)
 	// The order is that of the findings of one severity.
 	for _, check := range []func(){
 		in.unlimited, in.oneHop, in.wrongDomains, in.asked, in.reach, in.hiddenRoutes, in.lists, in.switches, in.metadata, in.removedCredentials,
-		in.headers, in.pathChanges, in.clientAddresses, in.spellings, in.limitCalls, in.authorizationCalls, in.clusters, in.answered, in.process,
+		in.headers, in.pathChanges, in.clientAddresses, in.spellings, in.streams, in.limitCalls, in.authorizationCalls, in.clusters, in.answered, in.process,
 	} {
 		check()
 	}

@@ -212,6 +212,29 @@ func TestDescribedRules(t *testing.T) {
 	}
 }
 
+// TestOldEnvoys: some versions crash if an end cannot be sent. With a filter that only reports ends it was not seen.
+func TestOldEnvoys(t *testing.T) {
+	const end = `{"actions": [{"generic_key": {"descriptor_key": "slidegate", "descriptor_value": "end"}}], "apply_on_stream_done": true}`
+	for version, want := range map[string]Severity{
+		"1 33 9": Warning, "1 34 12": Warning, "1 34 13": "", "1 35 8": "", "1 36 4": Warning, "1 36 5": "", "1 37 0": Warning, "1 37 1": "", "1 38 0": "", "0 0 0": "",
+	} {
+		var v [3]int
+		_, _ = fmt.Sscan(version, &v[0], &v[1], &v[2])
+		node := fmt.Sprintf(`{"configs": [{"bootstrap": {"node": {"user_agent_build_version": {"version": {"major_number": %d, "minor_number": %d, "patch": %d}}}}}, `, v[0], v[1], v[2])
+		for limits, want := range map[string]Severity{byAddress + ", " + end: want, end: min(want, Note)} {
+			var got Severity
+			for _, f := range run(t, strings.Replace(dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", limits))))), `{"configs": [`, node, 1), Options{}, perAddress).Findings {
+				if f.Code == envoyCrashes.code {
+					got = f.Severity
+				}
+			}
+			if got != want {
+				t.Errorf("Envoy %s, %s: got %q, want %q", version, limits, got, want)
+			}
+		}
+	}
+}
+
 // TestText fits the terminal, and says how much it leaves out.
 func TestText(t *testing.T) {
 	var routes []string

@@ -95,6 +95,13 @@ var (
 	onlyAtEnd          = kind{Error, "only-at-end", "", "Add the same descriptor without apply_on_stream_done, with hits_addend {number: 0} if it is to cost nothing."}
 	costNotSent        = kind{Error, "cost-not-sent", "the cost is 1", moveToRoute}
 	clientCost         = kind{Warning, "client-cost", "requests without the header", "Take the cost from what your application says, or from a number."}
+	noEnd              = kind{Error, "no-end", "", "Add slidegate=end with apply_on_stream_done to the route, by a filter of its own, as rls envoy-config --shape in-flight or budgets prints it."}
+	endBehind          = kind{Error, "end-behind", "", "Put the filter that reports ends before all filters that ask rls."}
+	streamNotNamed     = kind{Error, "stream-not-named", "", "Send x-slidegate-stream from both filters, and x-rls-end from the one that reports ends."}
+	removedAtEnd       = kind{Error, "removed-at-end", "", "Copy the header with header_to_metadata, and take the entry from the metadata."}
+	costUnbounded      = kind{Warning, "cost-unbounded", "requests with another cost", "Write a default and a bound with %CEL()%, as rls envoy-config --shape budgets-1.36 prints it."}
+	costInvented       = kind{Warning, "cost-invented", "", "Leave the default out: on_unknown of the budget decides."}
+	holdShort          = kind{Warning, "hold-short", "", "Set max_stream_duration, and hold above it."}
 	noDomain           = kind{Error, "authorization-no-domain", "every request with a valid key", "Add domain and descriptors to context_extensions, as rls envoy-config --shape one-hop prints them."}
 	descriptorNoRule   = kind{Note, "descriptor-without-rule", "", "If it is to limit, add a rule."}
 )
@@ -125,6 +132,8 @@ var (
 	grpcForm           = kind{Warning, "grpc-form", "", "Set rate_limited_as_resource_exhausted: true on the filter."}
 	requestType        = kind{Warning, "request-type", "all other requests", "Remove request_type."}
 	callsRetried       = kind{Warning, "calls-retried", "", "Remove retry_policy."}
+	celInMetadata      = kind{Error, "cel-in-metadata", "", "Write the expression into hits_addend, or its value into dynamic metadata."}
+	envoyCrashes       = kind{Warning, "envoy-crashes", "", "Run Envoy 1.36.5, 1.37.1 or a later version."}
 	denialsUnseen      = kind{Warning, "denials-unseen", "", "Find out which other Envoy calls this rls, or why its answers come too late."}
 	adminExposed       = kind{Warning, "admin-exposed", "", "Open it on 127.0.0.1 only."}
 	listenerRejected   = kind{Error, "listener-rejected", old, "Repair what the message names."}

@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/glance"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // A Service is what is known of rls.
@@ -40,6 +41,10 @@ type Rule struct {
 	// Limits is true if the rule denies, and Observed says which part of it only observes.
 	Limits   bool
 	Observed string
+	// Holds is true if a request holds something until its end: a place, or what it has reserved. Hold is
+	// for how long at most; zero: unknown.
+	Holds bool
+	Hold  time.Duration
 }
 
 // String returns the name of the rule, with its file and line.
@@ -72,8 +77,20 @@ func (r *Rule) add(t *rules.Terms, observed bool) {
 		t = &rules.Terms{Limits: t.Limits, Observe: 1}
 	}
 	r.Limits = r.Limits || len(t.Limits) > 0 && t.Observe < 1
+	for _, l := range t.Limits {
+		if l.Policy == window.InFlight {
+			r.holds(l.Window)
+		}
+	}
 	if len(t.Limits) > 0 && t.Observe > 0 {
 		r.Observed = fmt.Sprintf("%.4g%% observed", 100*t.Observe)
+	}
+}
+
+// holds keeps the shortest time for which a request holds something.
+func (r *Rule) holds(d time.Duration) {
+	if !r.Holds || d < r.Hold {
+		r.Holds, r.Hold = true, d
 	}
 }
 
@@ -145,6 +162,7 @@ func rulesFrom(described []admin.Rule) (all []Rule) {
 				part = m[1]
 				one.Observed = part
 			}
+			one.Holds = one.Holds || strings.Contains(terms, "requests in flight")
 			one.Limits = one.Limits || terms != "unlimited" && terms != "no limit" && part != "100% observed"
 		}
 		all = append(all, one)

@@ -30,12 +30,16 @@ func (s *Seen) dump(from io.Reader) error {
 	s.Clusters, s.Assignments = make(map[string]*Cluster), make(map[string]*Assignment)
 	var doc struct {
 		Configs []map[string]json.RawMessage `json:"configs"`
+		file
 	}
 	if err := decode(from, &doc); err != nil {
 		return fmt.Errorf("the dump %w", err)
 	}
 	if doc.Configs == nil {
-		return errors.New(`the dump has no "configs": give the answer of Envoy's /config_dump?include_eds`)
+		doc.Configs = doc.file.configs()
+	}
+	if doc.Configs == nil {
+		return errors.New(`the dump has no "configs": give the answer of Envoy's /config_dump?include_eds, or the file that Envoy reads`)
 	}
 	for _, config := range doc.Configs {
 		for _, key := range slices.Sorted(maps.Keys(config)) {
@@ -45,6 +49,34 @@ func (s *Seen) dump(from io.Reader) error {
 		}
 	}
 	return nil
+}
+
+// A file is what Envoy reads.
+type file struct {
+	Node   json.RawMessage `json:"node,omitempty"`
+	Admin  json.RawMessage `json:"admin,omitempty"`
+	Static *struct {
+		Listeners []json.RawMessage `json:"listeners"`
+		Clusters  []json.RawMessage `json:"clusters"`
+	} `json:"static_resources,omitempty"`
+}
+
+// configs returns the file as parts of a dump. Nil: it is no such file.
+func (f file) configs() []map[string]json.RawMessage {
+	if f.Static == nil {
+		return nil
+	}
+	all := make(map[string]json.RawMessage)
+	for key, list := range map[string][]json.RawMessage{"listener": f.Static.Listeners, "cluster": f.Static.Clusters} {
+		var wrapped []map[string]json.RawMessage
+		for _, one := range list {
+			wrapped = append(wrapped, map[string]json.RawMessage{key: one})
+		}
+		all["static_"+key+"s"], _ = json.Marshal(wrapped) // it was JSON
+	}
+	f.Static = nil
+	all["bootstrap"], _ = json.Marshal(f)
+	return []map[string]json.RawMessage{all}
 }
 
 // A resource has one of the resources of the dump. The names of the fields are all different.
@@ -63,13 +95,21 @@ func (s *Seen) config(key string, data []byte) error {
 		var b struct {
 			Node struct {
 				Cluster string `json:"cluster"`
+				Build   struct {
+					Version struct {
+						Major int `json:"major_number"`
+						Minor int `json:"minor_number"`
+						Patch int `json:"patch"`
+					} `json:"version"`
+				} `json:"user_agent_build_version"`
 			} `json:"node"`
 			Admin struct {
 				Address Address `json:"address"`
 			} `json:"admin"`
 		}
 		err := json.Unmarshal(data, &b)
-		s.Admin, s.Cluster = b.Admin.Address, b.Node.Cluster
+		v := b.Node.Build.Version
+		s.Admin, s.Cluster, s.Version = b.Admin.Address, b.Node.Cluster, [3]int{v.Major, v.Minor, v.Patch}
 		return err
 	case "static_listeners", "dynamic_listeners", "static_route_configs", "dynamic_route_configs", "static_clusters",
 		"dynamic_active_clusters", "static_endpoint_configs", "dynamic_endpoint_configs", "ecds_filters":

@@ -48,7 +48,7 @@ func TestDumpOfOtherForms(t *testing.T) {
 		`{"configs": [{"bootstrap": 7}]}`:                                                    "[bootstrap]",
 		`{"configs": [{"static_listeners": 7}]}`:                                             "[static_listeners]",
 		`{"configs": [`:                                                                      "the dump ends early, or is above 256 MiB",
-		`{}`:                                                                                 `the dump has no "configs": give the answer of Envoy's /config_dump?include_eds`,
+		`{}`:                                                                                 `the dump has no "configs": give the answer of Envoy's /config_dump?include_eds, or the file that Envoy reads`,
 		`<html>`:                                                                             "the dump is not JSON as Envoy writes it: invalid character '<' looking for beginning of value",
 		strings.Repeat(`{"configs": [`, 20_000):                                              "the dump is not JSON as Envoy writes it: invalid character '{' exceeded max depth",
 	} {
@@ -56,6 +56,32 @@ func TestDumpOfOtherForms(t *testing.T) {
 		got := fmt.Sprint(s.dump(strings.NewReader(given)), s.NotRead)
 		if got = strings.TrimSuffix(strings.TrimPrefix(got, "<nil> "), " []"); got != want {
 			t.Errorf("%.100s: got %s, want %s", given, got, want)
+		}
+	}
+}
+
+// TestFile reads what Envoy reads, as YAML and as JSON.
+func TestFile(t *testing.T) {
+	const text = `{node: {cluster: edge}, admin: {address: {socket_address: {port_value: 9901}}}, static_resources: {listeners: [{name: in}], clusters: [{name: c, type: EDS}, {name: d}]}}`
+	for _, given := range []string{"# Envoy\n" + text, "---\n" + text, `{"node": {"cluster": "edge"}, "admin": {"address": {"socket_address": {"port_value": 9901}}}, "static_resources": {"listeners": [{"name": "in"}], "clusters": [{"name": "c", "type": "EDS"}, {"name": "d"}]}}`} {
+		s, err := Decode(strings.NewReader(given))
+		if err != nil {
+			t.Errorf("%.20s: %v", given, err)
+			continue
+		}
+		if got := fmt.Sprint(s.Cluster, " ", s.Admin.Socket.Port, " ", s.Listeners[0].Name, " ", len(s.Listeners), " ", s.Clusters["c"].Type, " ", len(s.Clusters), s.Version, s.NotRead); got != "edge 9901 in 1 EDS 2 [0 0 0] [clusters, runtime, stats and certificates: a dump does not have them]" {
+			t.Errorf("%.20s: got %s", given, got)
+		}
+	}
+	for given, want := range map[string]string{
+		"a: [":        "the file is neither JSON nor YAML",
+		"a: {2: 3}":   "the file is not YAML as Envoy reads it",
+		"listeners:":  `the dump has no "configs"`,
+		"just a text": "the file is neither JSON nor YAML",
+		"":            "the dump ends early",
+	} {
+		if _, err := Decode(strings.NewReader(given)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", given, err, want)
 		}
 	}
 }

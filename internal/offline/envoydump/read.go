@@ -1,7 +1,10 @@
 package envoydump
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // Seen is what Envoy shows.
@@ -16,6 +21,8 @@ type Seen struct {
 	// Admin is where the admin port listens, and Cluster is node.cluster.
 	Admin   Address
 	Cluster string
+	// Version is that of Envoy: 1, 40, 0. Zero: it is not known.
+	Version [3]int
 	// Listeners are the active ones.
 	Listeners []Listener
 	// Rejected has the reasons why Envoy runs an older version of a listener, by its name.
@@ -44,11 +51,13 @@ type Live struct {
 const (
 	// maxBytes bounds an answer of Envoy, or a file.
 	maxBytes = 256 << 20
+	// maxFile bounds a file that Envoy reads.
+	maxFile = 16 << 20
 	// timeout bounds all questions to Envoy together.
 	timeout = 10 * time.Second
 )
 
-// Read reads a file with the answer of /config_dump?include_eds.
+// Read reads a file with the answer of /config_dump?include_eds, or the file that Envoy reads.
 func Read(path string) (*Seen, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -62,8 +71,21 @@ func Read(path string) (*Seen, error) {
 	return s, nil
 }
 
-// Decode reads an answer of /config_dump?include_eds.
+// Decode reads an answer of /config_dump?include_eds, or what Envoy reads, as JSON or YAML.
 func Decode(from io.Reader) (*Seen, error) {
+	in := bufio.NewReader(from)
+	from = in
+	if first, _ := in.Peek(1); len(first) == 1 && !bytes.Contains([]byte("{ \n<"), first) {
+		var doc map[string]any
+		if err := yaml.NewDecoder(io.LimitReader(in, maxFile)).Decode(&doc); err != nil {
+			return nil, fmt.Errorf("the file is neither JSON nor YAML: %w", err)
+		}
+		data, err := json.Marshal(doc)
+		if err != nil {
+			return nil, fmt.Errorf("the file is not YAML as Envoy reads it: %w", err)
+		}
+		from = bytes.NewReader(data)
+	}
 	s := new(Seen)
 	if err := s.dump(from); err != nil {
 		return nil, err

@@ -53,6 +53,9 @@ type Manager struct {
 	NormalizePath    *bool    `json:"normalize_path"`
 	MergeSlashes     bool     `json:"merge_slashes"`
 	EscapedSlashes   string   `json:"path_with_escaped_slashes_action"`
+	HTTP             struct {
+		MaxStream string `json:"max_stream_duration"`
+	} `json:"common_http_protocol_options"`
 	Early            []struct {
 		Config struct {
 			Mutations []struct {
@@ -85,8 +88,12 @@ type Call struct {
 	Envoy struct {
 		Cluster string `json:"cluster_name"`
 	} `json:"envoy_grpc"`
-	Retry *struct{} `json:"retry_policy"`
+	Retry    *struct{}  `json:"retry_policy"`
+	Metadata []KeyValue `json:"initial_metadata"`
 }
+
+// A KeyValue is a header of a call, and the format of its value.
+type KeyValue struct{ Key, Value string }
 
 // RateLimitFilter is the configuration of a ratelimit filter.
 type RateLimitFilter struct {
@@ -162,6 +169,7 @@ type Routes struct {
 	Hosts     []VirtualHost `json:"virtual_hosts"`
 	PerFilter PerFilter     `json:"typed_per_filter_config"`
 	VHDS      *struct{}     `json:"vhds"`
+	Removed   []string      `json:"request_headers_to_remove"`
 }
 
 // A VirtualHost has the routes of some domains.
@@ -172,6 +180,7 @@ type VirtualHost struct {
 	Matcher   *struct{}   `json:"matcher"`
 	Limits    []RateLimit `json:"rate_limits"`
 	PerFilter PerFilter   `json:"typed_per_filter_config"`
+	Removed   []string    `json:"request_headers_to_remove"`
 }
 
 // A Route forwards the requests that it matches if Action is set.
@@ -185,8 +194,12 @@ type Route struct {
 		} `json:"weighted_clusters"`
 		Limits    []RateLimit `json:"rate_limits"`
 		IncludeVH bool        `json:"include_vh_rate_limits"`
+		MaxStream struct {
+			Duration string `json:"max_stream_duration"`
+		} `json:"max_stream_duration"`
 	} `json:"route"`
 	PerFilter PerFilter `json:"typed_per_filter_config"`
+	Removed   []string  `json:"request_headers_to_remove"`
 }
 
 // A WeightedCluster gets a part of the requests.
