@@ -45,7 +45,7 @@ SITE_PACKAGES  := sphinx==$(SPHINX) myst-parser==5.2.0 furo==2025.12.19
 GORELEASER     := v2.15.0
 CYCLONEDX      := v1.7.0
 # For make sdk-test.
-SDKS_PYPI      := openai==3.57.0 anthropic==2.14.0 google-genai==3.6.1 grpcio==1.85.3
+SDKS_PYPI      := openai==3.57.0 anthropic==2.14.0 google-genai==3.6.1 grpcio==1.85.3 grpcio-status==1.85.3 mcp==2.3.0
 SDKS_NPM       := openai@6.49.0 @anthropic-ai/sdk@1.14.0 @modelcontextprotocol/sdk@1.32.2
 SDKS           := $(TOOLS)/sdks-$(shell echo '$(SDKS_PYPI) $(SDKS_NPM)' | sha256sum | cut -c1-12)
 # Older Envoys, for make test-envoys.
@@ -333,8 +333,8 @@ soak: build ## call rls for an hour over connections that come and go in every w
 	go -C bench run ./soak $(SOAK)
 
 .PHONY: sdk-test
-sdk-test: envoy $(SDKS)/py/bin/python $(SDKS)/node/package.json ## have SDKs of other vendors denied, through Envoy: they wait as long as they must, and give up if that is long; UPDATE=-update writes the table of docs/clients.md
-	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_SDKS='$(SDKS)' go test -count=1 -v ./test/sdk $(UPDATE)
+sdk-test: envoy $(SDKS)/py/bin/python $(SDKS)/node/package.json ## have SDKs of other vendors denied, through Envoy: they wait as long as they must, and give up if that is long, or wait for ten minutes; UPDATE=-update writes the table of docs/clients.md
+	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_SDKS='$(SDKS)' go test -count=1 -v -parallel 16 -timeout 30m ./test/sdk $(UPDATE)
 
 $(SDKS)/py/bin/python:
 	@.ci/install venv=python3-venv

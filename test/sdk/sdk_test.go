@@ -30,14 +30,23 @@ const (
 	tableEnd   = "\n## "
 )
 
-// rules limit each key of the test to one request of its window, and for MCP to one call of a tool.
+// waits are the limits of the test, in the order in which each SDK meets them.
+var waits = []struct{ name, limit, outcome string }{
+	{"short", "window: 4s, requests: 1", "denied"},
+	{"long", "window: 1h, requests: 1", "denied"},
+	{"never", "window: 1h, requests: 0", "never"},
+	{"minutes", "window: 10m, requests: 1", "denied"},
+}
+
+// rules limit each key of the test, and for MCP each call of a tool with it.
 func rules() string {
 	text := "domain: edge\ndescriptors:\n"
 	for _, language := range []string{"Python", "Node.js"} {
-		for wait, limit := range map[string]string{"short": "window: 4s, requests: 1", "long": "window: 1h, requests: 1", "never": "window: 1h, requests: 0"} {
-			limit = "rate_limit: {name: " + wait + ", " + limit + "}"
-			text += "  - {key: api_key, value: " + wait + "-" + language + ", " + limit + "}\n" +
-				"  - {key: api_key, value: tool-" + wait + "-" + language + ", descriptors: [{key: tool, " + limit + "}]}\n"
+		for _, w := range waits {
+			name := w.name + "-" + language
+			limit := "rate_limit: {name: " + name + ", " + w.limit + "}"
+			text += "  - {key: api_key, value: " + name + ", " + limit + "}\n" +
+				"  - {key: api_key, value: tool-" + name + ", descriptors: [{key: tool, " + limit + "}]}\n"
 		}
 	}
 	return text
@@ -48,65 +57,80 @@ type sdk struct {
 	name, language, form string
 	waits                bool   // it sends a denied request again by itself
 	told                 string // what its program gets on a denial, before the message
+	wait                 string // where its program finds how long to wait
+	row                  string // of the table
 }
 
 var all = []sdk{
-	{"openai", "Python", "openai", true, "RateLimitError, rate_limit_exceeded"},
-	{"openai", "Node.js", "openai", true, "RateLimitError, rate_limit_exceeded"},
-	{"anthropic", "Python", "anthropic", true, "RateLimitError, rate_limit_error"},
-	{"@anthropic-ai/sdk", "Node.js", "anthropic", true, "RateLimitError, rate_limit_error"},
-	{"google-genai", "Python", "problem", false, "ClientError, 429"},
-	{"grpcio", "Python", "grpc", true, "RESOURCE_EXHAUSTED"},
-	{"@modelcontextprotocol/sdk", "Node.js", "mcp", false, "McpError, -32029, data"},
+	{name: "openai", language: "Python", form: "openai", waits: true, told: "RateLimitError, rate_limit_exceeded", wait: "response.headers"},
+	{name: "openai", language: "Node.js", form: "openai", waits: true, told: "RateLimitError, rate_limit_exceeded", wait: "headers"},
+	{name: "anthropic", language: "Python", form: "anthropic", waits: true, told: "RateLimitError, rate_limit_error", wait: "response.headers"},
+	{name: "@anthropic-ai/sdk", language: "Node.js", form: "anthropic", waits: true, told: "RateLimitError, rate_limit_error", wait: "headers"},
+	{name: "google-genai", language: "Python", form: "problem", told: "ClientError, 429", wait: "response.headers"},
+	{name: "grpcio", language: "Python", form: "grpc", waits: true, told: "RESOURCE_EXHAUSTED", wait: "RetryInfo"},
+	{name: "mcp", language: "Python", form: "mcp", told: "MCPError, -32029, data", wait: "data"},
+	{name: "@modelcontextprotocol/sdk", language: "Node.js", form: "mcp", told: "McpError, -32029, data", wait: "data"},
 }
 
 // TestSDKs sends two requests with each SDK. Under a limit with a short wait, an SDK that waits is denied
-// once, and then passes. If the wait is long, or no wait helps, each denial is the last request.
+// once, and then passes. If the wait is long, or no wait helps, each denial is the last request. A program
+// that waits for ten minutes, as long as its error says, passes then.
 func TestSDKs(t *testing.T) {
 	stacks := make(map[string]*stack.Stack)
-	rows, missing := "", false
 	for _, c := range all {
-		if c.form == "mcp" && stack.EnvoyVersion(t)[1] < 38 {
-			missing = true // Envoy has no MCP filter
-			continue
+		if stacks[c.form] == nil && (c.form != "mcp" || stack.EnvoyVersion(t)[1] >= 38) { // earlier ones cannot read MCP
+			stacks[c.form] = start(t, c.form)
 		}
-		s := stacks[c.form]
-		if s == nil {
-			s = start(t, c.form)
-			stacks[c.form] = s
-		}
-		version := ""
-		for _, wait := range []string{"short", "long", "never"} {
-			before, begin := s.Stat("cluster.upstream.ratelimit.over_limit"), time.Now()
-			got := c.run(t, s.Envoy.Addr(), wait)
-			denials := int(s.Stat("cluster.upstream.ratelimit.over_limit") - before)
-			t.Logf("%s %s, %s: %q, %d denials, %v", c.name, got.Version, wait, got.Answers, denials, time.Since(begin))
-			wanted := 1
-			for i, told := range got.Answers {
-				passes := wait != "never" && (i == 0 || c.waits && wait == "short")
-				named := strings.HasPrefix(told, c.told+": ") && strings.Contains(told, wait)
-				if passes != (told == "") || !passes && !named {
-					t.Errorf("%s %s, %s: request %d: %q, want passes %v, or %s and the rule", c.language, c.name, wait, i+1, told, passes, c.told)
-				}
-				if wait == "never" && i > 0 {
-					wanted++
-				}
-			}
-			if denials != wanted {
-				t.Errorf("%s %s, %s: %d denials, want %d", c.language, c.name, wait, denials, wanted)
-			}
-			version = got.Version
-		}
-		short := "waits, and passes"
-		if !c.waits {
-			short = "gives up"
-		}
-		rows += fmt.Sprintf("| `%s` %s, %s | `%s` | %s | gives up | `%s` |\n", c.name, version, c.language, c.form, short, c.told)
 	}
-	if missing {
-		return
+	t.Run("at once", func(t *testing.T) {
+		for i := range all {
+			if c := &all[i]; stacks[c.form] != nil {
+				t.Run(c.language+" "+c.name, func(t *testing.T) {
+					t.Parallel()
+					c.test(t, stacks[c.form])
+				})
+			}
+		}
+	})
+	rows := ""
+	for _, c := range all {
+		if c.row == "" {
+			return
+		}
+		rows += c.row
 	}
-	compare(t, "| SDK | form | wait of 4 s | wait of 1 h, or no wait helps | the program gets |\n|---|---|---|---|---|\n"+rows)
+	compare(t, "| SDK | form | wait of 4 s | the program gets | the wait is in |\n|---|---|---|---|---|\n"+rows)
+}
+
+// test proves and makes the row of the table.
+func (c *sdk) test(t *testing.T, s *stack.Stack) {
+	version := ""
+	for _, w := range waits {
+		begin := time.Now()
+		got := c.run(t, s.Envoy.Addr(), w.name)
+		denials := stack.Number(t, s.RLS, `slidegate_decisions_total{domain="edge",outcome="`+w.outcome+`",rule="`+w.name+"-"+c.language+`"}`)
+		t.Logf("%s, %s: %q, %d denials, %v", got.Version, w.name, got.Answers, denials, time.Since(begin))
+		wanted := 1
+		for i, told := range got.Answers {
+			passes := w.name != "never" && (i != 1 || c.waits && w.name == "short")
+			named := strings.HasPrefix(told, c.told+": ") && strings.Contains(told, w.name)
+			if passes != (told == "") || !passes && !named {
+				t.Errorf("%s: request %d: %q, want passes %v, or %s and the rule", w.name, i+1, told, passes, c.told)
+			}
+			if w.name == "never" && i > 0 {
+				wanted++
+			}
+		}
+		if denials != wanted {
+			t.Errorf("%s: %d denials, want %d", w.name, denials, wanted)
+		}
+		version = got.Version
+	}
+	short := "passes"
+	if !c.waits {
+		short = "gives up"
+	}
+	c.row = fmt.Sprintf("| `%s` %s, %s | `%s` | %s | `%s` | `%s` |\n", c.name, version, c.language, c.form, short, c.told, c.wait)
 }
 
 // compare compares the table with that of the page.
@@ -163,14 +187,18 @@ func (c *sdk) run(t *testing.T, address, wait string) (got told) {
 	if script, err = filepath.Abs(script); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, script, c.name, address, key)
+	args, wanted := []string{script, c.name, address, key}, 2
+	if wait == "minutes" {
+		args, wanted = append(args, "again"), 3
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = filepath.Join(dir, "node")
 	cmd.Env = append(cmd.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.Output()
 	if err == nil {
 		err = json.Unmarshal(out, &got)
 	}
-	if err != nil || len(got.Answers) != 2 {
+	if err != nil || len(got.Answers) != wanted {
 		failed := new(exec.ExitError)
 		errors.As(err, &failed)
 		t.Fatalf("%s %s: %v, %s\n%s", c.language, c.name, err, out, failed.Stderr)
@@ -198,6 +226,8 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		return
 	case in.Method == "initialize":
 		body = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"test","version":"1"}}`
+	case in.Method == "tools/list":
+		body = `{"tools":[]}`
 	case in.Method == "tools/call":
 		body = `{"content":[{"type":"text","text":"found"}]}`
 	case in.ID == nil:

@@ -1,10 +1,11 @@
-// Sends two requests with an SDK of npm: client.cjs SDK HOST:PORT KEY, in the folder with node_modules. Prints its
-// version, and what the program gets.
+// Sends two requests with an SDK of npm: client.cjs SDK HOST:PORT KEY, in the folder with node_modules. With a fourth
+// argument, the second one is sent again after the wait that its error has. Prints the version of the SDK, and what
+// the program gets.
 const fs = require('node:fs')
 const path = require('node:path')
 const require_ = require('node:module').createRequire(path.join(process.cwd(), 'x.js'))
 
-const [sdk, address, key] = process.argv.slice(2)
+const [sdk, address, key, again] = process.argv.slice(2)
 const headers = { 'x-api-key': key }
 const messages = [{ role: 'user', content: 'hello' }]
 
@@ -34,11 +35,22 @@ function told(error) {
   return `${error.constructor.name}, ${code}${data}: ${error.message}`
 }
 
+// wait returns the milliseconds that a program finds in an error.
+function wait(error) {
+  return error.data?.retryAfterMs ?? 1000 * error.headers.get('retry-after')
+}
+
 async function main() {
   const request = await sdks[sdk]()
   const answers = []
-  for (let i = 0; i < 2; i++) {
-    answers.push(await request().then(() => '', told))
+  for (let i = 0; i < (again ? 3 : 2); i++) {
+    try {
+      await request()
+      answers.push('')
+    } catch (error) {
+      answers.push(told(error))
+      if (again) await new Promise(done => setTimeout(done, wait(error)))
+    }
   }
   const { version } = JSON.parse(fs.readFileSync(path.join('node_modules', sdk, 'package.json'), 'utf8'))
   console.log(JSON.stringify({ version, answers }))
