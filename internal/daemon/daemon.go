@@ -34,6 +34,7 @@ import (
 	"github.com/slidegate/slidegate/internal/migrate/compat/pages"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/calls"
+	"github.com/slidegate/slidegate/internal/operate/events"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
@@ -188,6 +189,8 @@ type measures struct {
 // operators is what answers the people who run the process.
 type operators struct {
 	insight  *insight.Insight
+	events   *events.Events
+	webhook  []part // empty: events are not sent
 	history  *history.Counter
 	grants   insight.Grants
 	probes   *probelist.List
@@ -261,7 +264,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	}
 	p.openInsight()
 	p.openHistory()
-	return nil
+	return p.openEvents()
 }
 
 func (p *process) makeServers() {
@@ -360,7 +363,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 			return followHealth(ctx, p.network.health, p.probes.whyUnhealthy, p.logs.main)
 		})
 	}
-	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run, p.operators.history.Run, p.operators.grants.List.Run, p.operators.probes.Follow, p.operators.probes.Write}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run, p.operators.history.Run, p.operators.grants.List.Run, p.operators.probes.Follow, p.operators.probes.Write}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), p.operators.webhook, further) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it ends when another member of the group ends
 		g.Add(func() error { return part(ctx) }, func(error) { cancel() })
 	}

@@ -1,12 +1,15 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/operate/events"
 	"github.com/slidegate/slidegate/internal/operate/history"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/internal/operate/probelist"
 )
 
@@ -42,6 +45,22 @@ func (p *process) openInsight() {
 	p.store.inspect(&o)
 	p.operators.insight = insight.New(o)
 	p.open.add(p.operators.insight.Close)
+}
+
+// openEvents makes what announces that budgets are nearly spent. It comes after openInsight.
+func (p *process) openEvents() error {
+	s := &p.settings.Events
+	o := events.Options{Instance: p.operators.instance, Log: p.logs.sampled, Count: p.measures.metrics.Threshold}
+	if s.Webhook.Parsed != nil {
+		key, err := s.Key()
+		if err != nil {
+			return fmt.Errorf("events.webhook_secret: %w", err)
+		}
+		o.Webhook = events.NewWebhook(events.WebhookOptions{URL: s.Webhook.Parsed, Key: key, Log: p.logs.main, Count: metrics.Webhook(p.measures.registry)})
+		p.operators.webhook = []part{o.Webhook.Run}
+	}
+	p.operators.events = events.New(o)
+	return nil
 }
 
 // openHistory makes what counts denials for operators. With the memory store it keeps them next

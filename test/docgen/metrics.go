@@ -12,7 +12,7 @@ var metricGroups = []struct {
 	title, note string
 	prefixes    []string
 }{
-	{"Decisions", "", []string{"slidegate_decisions", "slidegate_shadow", "slidegate_detail", "slidegate_near", "slidegate_limit", "slidegate_unknown", "slidegate_cut", "slidegate_ignored", "slidegate_stream", "slidegate_in_flight", "slidegate_authorizations", "slidegate_resets", "slidegate_compare"}},
+	{"Decisions", "", []string{"slidegate_decisions", "slidegate_shadow", "slidegate_detail", "slidegate_near", "slidegate_limit", "slidegate_unknown", "slidegate_cut", "slidegate_ignored", "slidegate_stream", "slidegate_in_flight", "slidegate_authorizations", "slidegate_resets", "slidegate_compare", "slidegate_budget", "slidegate_webhook"}},
 	{"The memory store", "With `store.type: memory`.", []string{"slidegate_store_memory"}},
 	{"Redis", "With `store.type: redis`. If `store.scopes` is set, each metric here also has the label `scope`. [operate.md](../operate.md#failures) explains the classes.", []string{"slidegate_store_batch", "slidegate_store_errors", "slidegate_store_refused", "slidegate_store_foreign", "slidegate_store_not", "slidegate_store_node", "slidegate_store_replicas", "slidegate_local"}},
 	{"The store", "", []string{"slidegate_store_", "slidegate_degraded"}},

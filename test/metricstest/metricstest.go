@@ -80,6 +80,7 @@ func Descriptions() []Description {
 	metrics.NewTransport(&r)
 	metrics.XDS(&r, nil)
 	m.Comparisons(&r)
+	metrics.Webhook(&r)
 	metrics.Authorization(&r)
 	r.MustRegister(metrics.SpansLost())
 	slices.SortFunc(r.all, func(a, b Description) int { return cmp.Compare(a.Name, b.Name) })

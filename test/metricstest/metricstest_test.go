@@ -44,6 +44,8 @@ func all(t *testing.T) *prometheus.Registry {
 	m.Meter("edge", "per-key").Count(decide.OutcomeShadowDenied)
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), decide.OutcomeDenied)
 	m.Meter("edge", "per-key").Near(1)
+	m.Threshold("edge", "per-key", 80)
+	metrics.Webhook(registry)
 	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
 	registry.MustRegister(metrics.SpansLost())
 	m.RPC("/s/M", "OK").Observe(0.001)

@@ -101,6 +101,7 @@ func (l *settingsLoader) validate() {
 	}
 	l.secrets()
 	l.authz()
+	l.events()
 }
 
 func (l *settingsLoader) listeners() {
@@ -202,6 +203,20 @@ func (l *settingsLoader) secret(path string, s *Secret, file string, least int) 
 	}
 }
 
+func (l *settingsLoader) events() {
+	const path = "events.webhook_secret"
+	e := &l.settings.Events
+	l.httpURL("events.webhook", &e.Webhook, "the receiver knows rls by its signature: set events.webhook_secret_file")
+	if e.Webhook.URL == "" {
+		l.refuse("events", []string{"webhook_secret_file", "webhook_secret"}, "there is no receiver: set events.webhook")
+		return
+	}
+	l.secret(path, &e.WebhookSecret, e.WebhookSecretFile, 0)
+	if _, err := e.Key(); err != nil {
+		l.problem(l.given(path+"_file", path), "%s", err)
+	}
+}
+
 // readLine reads a small file, without the newline that editors end a file with.
 func readLine(file string) (string, error) {
 	data, err := files.Read(file, maxSecretFile)
@@ -222,6 +237,7 @@ func secretValues(s *Settings) map[string]any {
 		"tiers.http.token":              &s.Tiers.HTTP.Token,
 		"secrets.key":                   &s.Secrets.Key,
 		"admin.peers_key":               &s.Admin.PeersKey,
+		"events.webhook_secret":         &s.Events.WebhookSecret,
 		"secrets.previous_key":          &s.Secrets.PreviousKey,
 	}
 	for i := range s.Store.Scopes {

@@ -27,7 +27,7 @@ func TestSettingsAgainstSchema(t *testing.T) {
 		// A value that another file or another setting excludes.
 		"settings-secret-file-missing", "settings-secret-file-short",
 		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*", "settings-tls-*", "settings-rules-*", "settings-xds*",
-		"settings-secret-previous-*", "settings-tiers-*", "settings-compare*", "settings-reference-tags",
+		"settings-secret-previous-*", "settings-tiers-*", "settings-compare*", "settings-events*", "settings-reference-tags",
 		// The content of a text, and the size of a value.
 		"settings-authz-*", "settings-hosts", "settings-headers-reference*", "settings-reference-*", "settings-unhealthy", "settings-admin-*",
 		"settings-grpc-address", "settings-http-address", "settings-no-grpc-address",

@@ -1,7 +1,10 @@
 package settings
 
 import (
+	"encoding/base64"
+	"errors"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/files"
@@ -26,6 +29,7 @@ type Settings struct {
 	Log     Log     `yaml:"log"`
 	Compare Compare `yaml:"compare"`
 	Insight Insight `yaml:"insight"`
+	Events  Events  `yaml:"events"`
 	DropIn  DropIn  `yaml:"-"`
 }
 
@@ -71,6 +75,25 @@ type Admin struct {
 // Insight says what a process keeps of denials, for the admin port.
 type Insight struct {
 	LoggedPerSecond int `yaml:"logged_per_second" range:"0 1 10_000" doc:"how many denials a second rls logs at level info; the next line says how many were left out. 0: none"`
+}
+
+// Events says which program gets the events of budgets.
+type Events struct {
+	Webhook           HTTPURL `yaml:"webhook" doc:"http://host/path or https://host/path: rls posts an event there (Standard Webhooks) when 80 % of a budget is spent, and when all of it is. Empty: off"`
+	WebhookSecret     Secret  `yaml:"-"`
+	WebhookSecretFile string  `yaml:"webhook_secret_file" doc:"a file with the secret that signs events: whsec_ and 24 to 64 bytes in base64. Empty: they have no signature"`
+}
+
+// Key returns the bytes of the secret that signs events, or nil if there is none.
+func (e *Events) Key() ([]byte, error) {
+	if e.WebhookSecret == "" {
+		return nil, nil
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(string(e.WebhookSecret), "whsec_"))
+	if err != nil || len(key) < 24 || len(key) > 64 {
+		return nil, errors.New("it is not whsec_ and 24 to 64 bytes in base64: make one with echo whsec_$(openssl rand -base64 32)")
+	}
+	return key, nil
 }
 
 // Rules says where the rules are, and what applies to all of them.

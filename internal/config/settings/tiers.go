@@ -324,7 +324,25 @@ func isLoopback(host string) bool {
 }
 
 func (l *settingsLoader) overHTTP(h *TiersHTTP) {
-	l.httpURL(h)
+	const path = "tiers.http.url"
+	if h.URL.URL != "" {
+		h.TLS.ServerName = l.serverName(path, &h.URL.URL)
+	}
+	if l.httpURL(path, &h.URL, "set tiers.http.token_file") {
+		u := h.URL.Parsed
+		if query := u.Query(); query.Has("digest") || query.Has("id") {
+			l.problem(path, "rls adds the query options digest and id itself: remove them from the URL")
+		}
+		if h.Send == SendKey && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+			l.problem("tiers.http.send", "key needs https, or a host on this machine: API keys must not cross a network in plain text")
+		}
+		if u.Scheme == "http" {
+			l.noTLS("tiers.http.tls", path+" does not begin with https")
+			if h.TLS.ServerName != "" {
+				l.problem(path, "sni is the name in a certificate, and there is no TLS: begin the URL with https")
+			}
+		}
+	}
 	l.password("", "", "tiers.http.token", h.Token, h.TokenFile)
 	if strings.ContainsFunc(string(h.Token), func(c rune) bool { return c <= ' ' || c > '~' }) {
 		l.problem("tiers.http.token", "has characters that a header cannot hold")
@@ -339,37 +357,28 @@ type HTTPURL struct {
 	Parsed *url.URL
 }
 
-func (l *settingsLoader) httpURL(h *TiersHTTP) {
-	const path, form = "tiers.http.url", "http://host/path or https://host/path"
-	if h.URL.URL == "" {
-		return
+// httpURL checks a URL, and fills in its Parsed. It reports false without a valid one. credentials says
+// what to set in place of a user and a password.
+func (l *settingsLoader) httpURL(path string, at *HTTPURL, credentials string) (ok bool) {
+	const form = "http://host/path or https://host/path"
+	if at.URL == "" {
+		return false
 	}
-	h.TLS.ServerName = l.serverName(path, &h.URL.URL)
-	u, ok := h.URL.split()
-	parsed, err := url.Parse(h.URL.Reveal())
+	u, ok := at.split()
+	parsed, err := url.Parse(at.Reveal())
 	switch {
 	case !ok, err != nil, len(u.hosts) > 1, u.hosts[0] == "":
 		l.problem(path, "not a URL of the form %s", form)
 	case u.scheme != "http" && u.scheme != "https":
 		l.problem(path, "unknown scheme: expected %s", form)
 	case u.hasUser:
-		l.problem(path, "the URL cannot have a user or a password: set tiers.http.token_file")
+		l.problem(path, "the URL cannot have a user or a password: %s", credentials)
 	default:
-		h.URL.Parsed = parsed
-		query, err := url.ParseQuery(u.query)
-		if err != nil {
+		if _, err := url.ParseQuery(u.query); err != nil {
 			l.problem(path, "%s", errBadQuery)
-		} else if query.Has("digest") || query.Has("id") {
-			l.problem(path, "rls adds the query options digest and id itself: remove them from the URL")
 		}
-		if h.Send == SendKey && u.scheme == "http" && !isLoopback(parsed.Hostname()) {
-			l.problem("tiers.http.send", "key needs https, or a host on this machine: API keys must not cross a network in plain text")
-		}
-		if u.scheme == "http" {
-			l.noTLS("tiers.http.tls", path+" does not begin with https")
-			if h.TLS.ServerName != "" {
-				l.problem(path, "sni is the name in a certificate, and there is no TLS: begin the URL with https")
-			}
-		}
+		at.Parsed = parsed
+		return true
 	}
+	return false
 }

@@ -149,7 +149,7 @@ func (i *Insight) auditGrant(message string, g *grant.Grant, by string) {
 	if i.opts.Audit == nil {
 		return
 	}
-	i.opts.Audit.Info(message, texts("id", g.ID, "by", by, "rule", g.Rule, "amount", g.Amount.String(), "until", g.Until.UTC().Format(time.RFC3339), "reason", g.Reason,
+	i.opts.Audit.Info(message, Texts("id", g.ID, "by", by, "rule", g.Rule, "amount", g.Amount.String(), "until", g.Until.UTC().Format(time.RFC3339), "reason", g.Reason,
 		"subject", g.Subject, "address", g.Address, "digest", g.Digest)...)
 }
 

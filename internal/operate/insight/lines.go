@@ -8,8 +8,8 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
-// texts returns the fields of pairs of a name and a text, without empty texts.
-func texts(pairs ...string) []zap.Field {
+// Texts returns the fields of pairs of a name and a text, without empty texts.
+func Texts(pairs ...string) []zap.Field {
 	fields := make([]zap.Field, 0, 20)
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -77,7 +77,7 @@ func (l *lines) write(d event) {
 	if !ok {
 		return
 	}
-	fields := append(texts("domain", d.Domain, "rule", d.Rule, "subject", d.Subject, "digest", tier.ShortDigest(d.Digest), "address", d.Address,
+	fields := append(Texts("domain", d.Domain, "rule", d.Rule, "subject", d.Subject, "digest", tier.ShortDigest(d.Digest), "address", d.Address,
 		"tier", d.Tier, "route", d.Route, "request_id", d.RequestID), zap.Uint64("limit", d.Limit), zap.Float64("window_seconds", d.Window),
 		zap.Uint64("used", d.Used), zap.Uint64("cost", d.Cost))
 	if d.Policy != "" {

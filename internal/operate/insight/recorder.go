@@ -155,18 +155,13 @@ func (r *recorder) put(e event) {
 
 // copyOf returns a denial without a part of the request's memory.
 func (r *recorder) copyOf(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus, stands uint64) *Denial {
-	p := s.Caller(req)
 	d := &Denial{
-		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name),
-		Caller: Caller{
-			Subject: shown(p.Subject), Digest: strings.Clone(p.Digest), Address: p.Address, Tier: shown(s.Tier), Route: shown(p.Route), RequestID: shown(p.RequestID),
-		},
-		Terms: Terms{Limit: s.Limit.Hits, Rate: uint64(s.Limit.Rate), Window: s.Limit.Window.Seconds()},
-		Used:  s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits), Cost: s.Cost, Retry: Retry{Never: s.Decision.Never},
+		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name), Caller: CallerOf(req, s), Terms: TermsOf(s.Limit.Limit),
+		Used: s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits), Cost: s.Cost, Retry: Retry{Never: s.Decision.Never},
 		Of: len(v.Limits), Shadow: s.Observed(), Degraded: v.Degraded, Stands: stands,
 	}
-	if s.Limit.Policy != window.Sliding {
-		d.Policy = s.Limit.Policy.String()
+	if s.Limit.Policy == window.Sliding {
+		d.Policy = ""
 	}
 	if s.DeniedUndecided() {
 		d.Used = 0 // unknown
@@ -184,6 +179,14 @@ func (r *recorder) copyOf(req *decide.Request, v *decide.Verdict, s *decide.Limi
 		}
 	}
 	return d
+}
+
+// CallerOf returns the caller that a limit counts. Its texts have a bound and are copies.
+func CallerOf(req *decide.Request, s *decide.LimitStatus) Caller {
+	p := s.Caller(req)
+	return Caller{
+		Subject: shown(p.Subject), Digest: strings.Clone(p.Digest), Address: p.Address, Tier: shown(s.Tier), Route: shown(p.Route), RequestID: shown(p.RequestID),
+	}
 }
 
 // shown returns a copy of a text as people can see it: at most maxText bytes, and a mark if some are

@@ -231,7 +231,7 @@ func (i *Insight) audit(r *Reset) {
 		return
 	}
 	q := &r.Query
-	fields := texts("by", r.By, "subject", q.Subject, "address", q.Address, "digest", q.Digest, "descriptor", q.Descriptor, "rule", q.Rule, "reason", r.Reason, "problem", r.Problem)
+	fields := Texts("by", r.By, "subject", q.Subject, "address", q.Address, "digest", q.Digest, "descriptor", q.Descriptor, "rule", q.Rule, "reason", r.Reason, "problem", r.Problem)
 	i.opts.Audit.Info("an operator has reset limits", append(fields, zap.Uint64("id", r.ID), zap.Int("logs", r.Logs))...)
 }
 

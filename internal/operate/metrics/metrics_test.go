@@ -109,6 +109,30 @@ near_limit_total{domain="edge",rule="stays"} 5`, near)
 near_limit_total{domain="edge",rule="stays"} 5`, near)
 }
 
+// TestThresholds counts thresholds of budgets, and ends their series with their rule.
+func TestThresholds(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{})
+	m.Meter("edge", "stays")
+	m.Meter("edge", "goes")
+	m.Loaded()
+	m.Meter("edge", "stays")
+	m.Threshold("edge", "stays", 80)
+	m.Threshold("edge", "stays", 100)
+	m.Threshold("edge", "goes", 80)
+	m.Threshold("edge", "unknown", 80)
+	const name = "slidegate_budget_events_total"
+	expect(t, registry, `
+budget_events_total{domain="edge",rule="goes",threshold="80"} 1
+budget_events_total{domain="edge",rule="stays",threshold="100"} 1
+budget_events_total{domain="edge",rule="stays",threshold="80"} 1`, name)
+	m.Loaded()
+	m.Threshold("edge", "goes", 80)
+	expect(t, registry, `
+budget_events_total{domain="edge",rule="stays",threshold="100"} 1
+budget_events_total{domain="edge",rule="stays",threshold="80"} 1`, name)
+}
+
 // TestDenials counts denials by the limits of rules, and ends their series with their rule.
 func TestDenials(t *testing.T) {
 	registry := prometheus.NewRegistry()
