@@ -69,10 +69,13 @@ var apis = map[string]api{
 //
 //	x-in, x-out   the tokens of the request and of the answer
 //	x-pace        the time between the words of a stream
-//	x-does        fail: 503; reset: it ends the connection before, and reset-in-body: behind some words
+//	x-does        fail: 503, and fail-twice: at the first two tries of an x-id; reset: it ends the connection
+//	              before its answer, and reset-in-body: behind some words; hang: it never answers, and silent: it
+//	              never ends
 type provider struct {
 	mu    sync.Mutex
 	spent map[string]int // by key
+	tries map[string]int // by x-id
 	all   int            // requests that have reached it
 }
 
@@ -98,6 +101,11 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.Unmarshal(body, &asks)
 	p.mu.Lock()
 	p.all++
+	if p.tries == nil {
+		p.tries = make(map[string]int)
+	}
+	p.tries[r.Header.Get("x-id")]++
+	tries := p.tries[r.Header.Get("x-id")]
 	p.mu.Unlock()
 	is := apis[""]
 	for _, one := range apis {
@@ -110,14 +118,18 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := strings.TrimPrefix(r.Header.Get(header), prefix)
 	in, out := number(r, "x-in"), number(r, "x-out")
 	does := r.Header.Get("x-does")
-	switch does {
-	case "fail":
+	switch {
+	case does == "fail", does == "fail-twice" && tries < 3:
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
-	case "reset":
+	case does == "reset":
 		panic(http.ErrAbortHandler)
 	}
 	p.spend(key, in)
+	if does == "hang" {
+		<-r.Context().Done()
+		return
+	}
 	if is.path == "/" {
 		w.Header().Set("X-Cost", fmt.Sprint(in+out))
 	}
@@ -143,8 +155,13 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		p.spend(key, 1)
 		say(is.text)
-		if does == "reset-in-body" && i == out/2 {
+		switch {
+		case i < out/2:
+		case does == "reset-in-body":
 			panic(http.ErrAbortHandler)
+		case does == "silent":
+			<-r.Context().Done()
+			return
 		}
 	}
 	say(is.after(in, out))

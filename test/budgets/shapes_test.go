@@ -193,7 +193,7 @@ func TestShapes(t *testing.T) {
 						settled = append(settled, fmt.Sprintf("budget=usd,api_key=k1 %d", 11*3+7*15))
 					}
 					if f := apis[name].form; f != "" {
-						reserved = append(reserved, "form="+f+" -")
+						reserved = slices.Insert(reserved, 0, "form="+f+" -")
 					}
 					if got := calls[0].descriptors; !slices.Equal(got, reserved) {
 						t.Errorf("%s, stream %v: reserved %q, want %q", name, stream, got, reserved)
