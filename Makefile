@@ -220,7 +220,7 @@ istio-validate: $(SCHEMAS) ## check the snippets of deploy/integrations by the c
 	SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' go test -C test/istio -count=1 -v ./... 2>&1 | grep -vE '^[0-9T:.Z-]+\s(warn|info)\s'
 
 # Modules of their own, whose tests are a part of make test.
-MODULES := client bench test/client test/transport test/console $(wildcard contrib/*)
+MODULES := client bench test/client test/transport test/console test/simulate $(wildcard contrib/*)
 .PHONY: lint
 # With the profile, linters would get every package twice.
 lint: export GOFLAGS += -pgo=off -trimpath
@@ -290,6 +290,11 @@ fuzz: test-servers ## run long random runs against the oracle (FUZZSTEPS, 10 mil
 	SLIDEGATE_TEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore
 	@for module in . client; do for pkg in $$(go list -C $$module ./...); do for f in $$(go test -C $$module -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	  echo "$$pkg $$f"; go test -C $$module -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done; done
+
+.PHONY: simulate
+simulate: SEEDS ?= 20
+simulate: ## run SEEDS histories of instances, Redis and faults on a virtual clock, and check the promises of docs/guarantees.md
+	@SEEDS=$(SEEDS) go test -C test/simulate -count=1 -timeout 120m -v -run '^TestPromises$$' . | grep -vE '^(=== RUN|PASS|ok|---)'
 
 .PHONY: mutants
 mutants: test-servers ## break the window engine in many ways, one at a time, and check that a test notices each

@@ -1,0 +1,23 @@
+// Package simulate proves the promises of docs/guarantees.md by simulation. A run has instances of the
+// service's core, one to three Redis servers, and callers behind an Envoy that gives up, all in one process
+// on a virtual clock (testing/synctest). It is a module of its own, so that no other module requires a
+// Lua interpreter.
+//
+// What runs is real: rules and decisions, leases, remembered denials, the fallback quotas, redisstore
+// with its queues, deadlines and breakers, go-redis, and the Lua scripts. What is made here is small: a
+// server of Redis's protocol on a net.Pipe, with the few commands that the scripts call, and an
+// interpreter of Lua. TestJudge runs the same calls on a real Redis and compares every byte.
+//
+// A plan follows from a seed: the limits, the callers, and the faults. These are lost messages, cuts,
+// frozen servers and instances, failovers that lose writes, restarts, and clocks that are set. Each
+// message takes a time that follows from the seed and from its moment, so that messages overtake each
+// other. The promises are functions in promises_test.go, named by their sentences. A run that breaks one
+// prints its seed, and the shortest story that it finds: one line for each event.
+//
+// A call is charged at a moment between its begin and its end, by a clock that faults may set. So a
+// promise is broken only if no choice of these moments keeps it.
+//
+// Instances do not count each other here: each knows their number.
+//
+//	make simulate SEEDS=20
+package simulate

@@ -1,0 +1,141 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/fallback"
+	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/lease"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+)
+
+// An instance is one process: the real code from a request to the bytes that it sends to Redis.
+type instance struct {
+	w      *world
+	number int
+	name   string
+	begun  time.Duration
+
+	clients  []*redis.Client
+	stores   []*redisstore.Store
+	shared   *redisstore.Scopes
+	front    *lease.Store
+	fallback *fallback.Store
+	decider  *decide.Decider
+
+	// The world's mu guards these.
+	frozen time.Duration   // until when nothing gets in or out
+	cut    []time.Duration // until when it cannot reach each server
+	gone   bool            // it was killed
+}
+
+const (
+	storeTimeout = 15 * time.Millisecond
+	envoyTimeout = 20 * time.Millisecond
+)
+
+// newInstance starts an instance. generation counts its starts.
+func newInstance(w *world, number, generation int) *instance {
+	in := &instance{w: w, number: number, name: fmt.Sprintf("rls-%d", number), begun: w.now(), cut: make([]time.Duration, len(w.servers))}
+	if generation > 0 {
+		in.name += fmt.Sprintf("-%d", generation)
+	}
+	names := make([]string, len(w.servers))
+	for i, s := range w.servers {
+		client := redis.NewClient(&redis.Options{
+			Addr: s.name, Protocol: 2, MaxRetries: -1, ContextTimeoutEnabled: true, PoolSize: 10, PoolTimeout: storeTimeout,
+			ReadTimeout: 250 * time.Millisecond, WriteTimeout: 250 * time.Millisecond,
+			DialTimeout: 250 * time.Millisecond, DialerRetries: 1, DisableIdentity: true,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+			Dialer:                   func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx, in) },
+		})
+		in.clients = append(in.clients, client)
+		o := redisstore.Options{Name: s.name, Timeout: storeTimeout, MaxWaiting: 10_000}
+		if i > 0 {
+			o.Calls = 8
+		}
+		in.stores = append(in.stores, redisstore.New(client, o))
+		names[i] = scopeName(i)
+	}
+	in.shared = redisstore.NewScopes(names, in.stores)
+	for i := range names {
+		in.shared.Holds(window.Scope(i))
+	}
+	var err error
+	if in.front, err = lease.New(in.shared, lease.Options{Reserver: w.mutants.reserver(in.shared)}); err != nil {
+		panic(err)
+	}
+	in.fallback, err = fallback.New(fallback.Options{Instances: func(window.Scope) int { return w.plan.Instances }, Timeout: storeTimeout})
+	if err != nil {
+		panic(err)
+	}
+	in.decider = decide.NewDecider(newRules(w.plan), decide.Options{Store: in.front, Local: in.fallback, Patience: inflight.DefaultPatience})
+	return in
+}
+
+// stop ends the instance in order, as SIGTERM does.
+func (in *instance) stop() {
+	_ = in.fallback.Close()
+	_ = in.front.Close()
+	for i, s := range in.stores {
+		_ = s.Close()
+		_ = in.clients[i].Close()
+	}
+}
+
+// reset removes a log, as the API of operators does.
+func (in *instance) reset(ctx context.Context, id window.LogID) error {
+	readings, err := in.shared.Remove(ctx, []window.LogID{id})
+	if len(readings) > 0 || err != nil {
+		in.front.Reset(id)
+	}
+	if len(readings) > 0 {
+		in.fallback.Reset(id)
+	}
+	return err
+}
+
+// restart kills or stops the instance, and starts it again after a time.
+func (w *world) restart(number int, inOrder bool, after time.Duration) {
+	w.mu.Lock()
+	old := w.instances[number]
+	if old == nil {
+		w.mu.Unlock()
+		return // it is starting again already
+	}
+	w.instances[number] = nil // Envoy sends nothing to it
+	if !inOrder {
+		old.gone = true
+		for p := range w.conns {
+			if p.from == old {
+				_ = p.Close()
+			}
+		}
+	}
+	w.mu.Unlock()
+	if inOrder {
+		time.Sleep(envoyTimeout) // it answers what it has
+	}
+	old.stop()
+	if left := after; left > 0 {
+		time.Sleep(left)
+	}
+	w.mu.Lock()
+	w.starts++
+	fresh := w.starts
+	w.mu.Unlock()
+	in := newInstance(w, number, fresh)
+	w.mu.Lock()
+	w.instances[number] = in
+	w.started = append(w.started, w.now())
+	w.note("%s starts", in.name)
+	w.mu.Unlock()
+}

@@ -1,0 +1,119 @@
+package simulate
+
+import (
+	"fmt"
+
+	"github.com/slidegate/slidegate/internal/core/coretest"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+)
+
+// A key is a keySpec in a run. The world's mu guards it.
+type key struct {
+	*keySpec
+	name   string
+	redis  string // the name of its log; empty: not known yet
+	check  window.Check
+	open   int // calls that are under way
+	resets []loss
+}
+
+func newKey(spec *keySpec) *key { return &key{keySpec: spec, name: fmt.Sprintf("key-%d", spec.Number)} }
+
+// scopeName returns the name of the scope of a server.
+func scopeName(server int) string {
+	if server == 0 {
+		return rules.RegionScope
+	}
+	return fmt.Sprintf("scope-%d", server)
+}
+
+const (
+	domain     = "edge"
+	onceDomain = "once" // idempotency keys need a domain of their own
+	onceEntry  = "attempt"
+)
+
+// newRules returns the rules of a plan: one for each key.
+func newRules(p *plan) *rules.Rules {
+	rs := rules.NewRules(rules.Identity{Secrets: coretest.Secrets})
+	var scopes []string
+	for i := range p.Servers {
+		scopes = append(scopes, scopeName(i))
+	}
+	rs.SetScopes(scopes)
+	rs.SetOnStoreError(rules.StoreErrorLocal)
+	for i := range p.Keys {
+		k := &p.Keys[i]
+		r := rules.Rule{
+			Domain: domain, Name: fmt.Sprintf("key-%d", i), Path: []descriptors.Node{coretest.Any(fmt.Sprintf("key-%d", i))},
+			Terms: rules.Terms{Limits: []rules.Limit{{Limit: k.Limit, Lease: k.Lease}}},
+		}
+		if k.Server > 0 {
+			r.Storage.Scope = scopeName(k.Server)
+		}
+		if k.Once {
+			r.Domain = onceDomain
+			r.Charge.Once = rules.ChargeOnce{Entry: onceEntry, For: total, Retries: rules.DefaultOnceRetries}
+		}
+		if err := rs.Add(r); err != nil {
+			panic(err)
+		}
+	}
+	return rs
+}
+
+// learn notes the log of a key from a check of it.
+func (k *key) learn(c *window.Check) {
+	if k.redis == "" {
+		k.check = *c
+		k.redis = redisstore.KeyName("", c.Log())
+	}
+}
+
+// used returns what counts in the log of the key now.
+func (s *server) used(k *key) uint64 {
+	s.data.clock = (zero + s.w.now() + s.offset).Microseconds()
+	v, _ := s.data.get(k.redis)
+	return k.usedIn(v.text, s.data.clock)
+}
+
+func (k *key) usedIn(log string, clock int64) uint64 {
+	var st packed.State
+	c := k.check
+	c.Stream = 0
+	st.Look([]byte(log), clock, &c)
+	return st.View().Used()
+}
+
+// watch returns the logs that a script may change without a call that is under way.
+func (s *server) watch(names []string) (before map[*key]string) {
+	for _, k := range s.w.keys {
+		if k.Server != s.number || k.redis == "" || k.open > 0 {
+			continue
+		}
+		for _, name := range names {
+			if name == k.redis {
+				if before == nil {
+					before = make(map[*key]string)
+				}
+				before[k] = s.data.values[name].text
+			}
+		}
+	}
+	return before
+}
+
+// changed checks the logs of watch after the script.
+func (w *world) changed(s *server, from *instance, before map[*key]string) {
+	for k, log := range before {
+		was, is := k.usedIn(log, s.data.clock), k.usedIn(s.data.values[k.redis].text, s.data.clock)
+		if is > was {
+			w.note("%s: %s has charged %s without a call: %d instead of %d", s.name, from.name, k.name, is, was)
+			w.breaks(promiseLate, "%v: %s charges %d for %s of %s, and no call of it is under way", w.now(), s.name, is-was, k.name, from.name)
+		}
+	}
+}

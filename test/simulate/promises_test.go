@@ -1,0 +1,345 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
+)
+
+// The promises of docs/guarantees.md, word for word.
+const (
+	promiseNeverMore = "Never more than the limit. A limit of 100 per minute means: in any 60 seconds at most 100 requests of a key pass, for all instances on one Redis together."
+	promiseOnceMore  = "While Redis fails, a key gets its limit at most once more in a window, and once more for each instance that starts meanwhile."
+	promiseRetry     = "Retry-After is long enough. After it the same request passes, unless other requests used the quota."
+	promiseFree      = "A denied request uses no quota."
+	promiseAll       = "All limits or none. If one limit of a request denies, no limit of it is charged."
+	promiseLate      = "Charged once, and in time. A call that may have run is not sent again. Redis refuses late calls."
+	promiseInTime    = "Envoy gets an answer in time. If Redis does not answer within 15 ms, each instance enforces its part of the limit."
+	promiseEach      = "Each policy keeps its bound. token_bucket admits burst + rate × t in any time t. fixed and calendar admit up to twice the limit around a boundary, sliding_counter less than twice the limit."
+	promiseInFlight  = "in_flight never has more than max active requests; a request that never ends is released after hold."
+	promiseOnce      = "A retry with an idempotency key is charged once, under a rule with charge_once."
+	promiseExact     = "Limits are exact again within a second after Redis is back."
+)
+
+// atRest checks what the servers have when nothing is under way. The caller holds mu.
+func (w *world) atRest() {
+	for _, k := range w.keys {
+		s := w.servers[k.Server]
+		switch {
+		case k.redis == "" || k.Limit.Window != total:
+		case k.Limit.Policy == window.InFlight:
+			w.heldAtRest(s, k)
+		default:
+			w.usedAtRest(s, k)
+		}
+	}
+}
+
+// usedAtRest checks what a log has that counts all of the run.
+func (w *world) usedAtRest(s *server, k *key) {
+	used := s.used(k)
+	least, most := w.charges(s, k)
+	w.note("%s is at rest: %s has used %d of %d", s.name, k.name, used, k.Limit.Hits)
+	switch {
+	case used < least:
+		w.breaks(promiseNeverMore, "%s has used %d, and requests of %d passed", k.name, used, least)
+	case used > most && k.Once:
+		w.breaks(promiseOnce, "%s has used %d, and attempts of at most %d were charged", k.name, used, most)
+	case used > most && k.Joins >= 0 || used > most && slices.ContainsFunc(w.keys, func(other *key) bool { return other.Joins == k.Number }):
+		w.breaks(promiseAll, "%s has used %d, and requests of at most %d were charged", k.name, used, most)
+	case used > most:
+		w.breaks(promiseFree, "%s has used %d, and requests of at most %d were charged", k.name, used, most)
+	}
+}
+
+// charges returns how much the calls of a key have charged at least, and at most.
+func (w *world) charges(s *server, k *key) (least, most uint64) {
+	attempts := make(map[string]bool)
+	passed := make(map[string]bool)
+	for _, o := range w.ops {
+		at := slices.Index(o.keys, k)
+		if at < 0 || k.reset(o) {
+			continue
+		}
+		one := o.attempt != "" && attempts[o.attempt]
+		charged := o.answer == allowed && o.byStore[at]
+		maybe := charged || !o.byStore[at] || o.answer == failed || // it may have been charged, and the answer was lost
+			len(o.keys) > 1 && len(w.plan.Faults) > 0 // "If a server fails in between, its charge stays until it expires."
+		if maybe && (!one || len(s.losses) > 0) {
+			most += o.cost
+			attempts[o.attempt] = true
+		}
+		if charged && !s.lost(k, o) && !k.mayBeReset(o) && (o.attempt == "" || !passed[o.attempt] && !w.charged(s, k, o)) {
+			least += o.cost
+			passed[o.attempt] = true
+		}
+	}
+	if k.Lease.Length > 0 && len(w.plan.Faults) > 0 {
+		most = k.Limit.Hits // what could not be given back stays until it expires
+	}
+	return least, most
+}
+
+// charged reports whether an earlier call of the same attempt may have been charged, by what was lost
+// since then.
+func (w *world) charged(s *server, k *key, o *op) bool {
+	return slices.ContainsFunc(w.ops, func(e *op) bool { return e.attempt == o.attempt && s.lost(k, e) })
+}
+
+// reset reports whether a reset has certainly removed what a call charged, and mayBeReset whether it
+// may have.
+func (k *key) reset(o *op) bool {
+	return slices.ContainsFunc(k.resets, func(r loss) bool { return o.end < r.from })
+}
+
+func (k *key) mayBeReset(o *op) bool {
+	return slices.ContainsFunc(k.resets, func(r loss) bool { return o.begin <= r.at })
+}
+
+// heldAtRest checks that no stream holds anything after its end.
+func (w *world) heldAtRest(s *server, k *key) {
+	contents, err := packed.Decode([]byte(s.data.values[k.redis].text))
+	if err != nil || k.Limit.Window != total {
+		return
+	}
+	for _, h := range contents.Holds {
+		if h.Cost == 0 {
+			continue
+		}
+		for _, o := range w.ops {
+			// An instance that was killed forgets the ends that it could not report.
+			if o.stream == h.Stream && o.ending != "" && o.err == nil && !o.lost && !s.lost(k, o) {
+				w.breaks(promiseInFlight, "at rest the stream %d holds %d of %s: %v", h.Stream, h.Cost, k.name, o)
+			}
+		}
+	}
+}
+
+// lost reports whether the server may have lost what a call has charged. What a lease has charged
+// ahead is spent until the lease is over.
+func (s *server) lost(k *key, o *op) bool {
+	return slices.ContainsFunc(s.losses, func(l loss) bool { return o.begin <= l.at+k.Lease.Length && o.end >= l.from })
+}
+
+// judge checks the history.
+func (w *world) judge() {
+	slices.SortFunc(w.ops, func(a, b *op) int { return int(a.begin - b.begin) })
+	for _, k := range w.keys {
+		var of []*op
+		for _, o := range w.ops {
+			if slices.Contains(o.keys, k) {
+				of = append(of, o)
+			}
+		}
+		switch k.Limit.Policy {
+		case window.InFlight:
+			w.judgeActive(k, of)
+		default:
+			w.judgeWindows(k, of)
+		}
+		w.judgeRetries(k, of)
+	}
+	w.judgeTimes()
+}
+
+// admitted returns the cost that a call has admitted, by the store or without it.
+func (o *op) admitted(k *key, byStore bool) uint64 {
+	if o.answer != allowed || o.lost || o.ending != "" || o.repeated || o.byStore[slices.Index(o.keys, k)] != byStore {
+		return 0
+	}
+	return o.cost
+}
+
+// judgeWindows checks that no window admits too much. A call has been charged at a moment between its
+// begin and its end. So what certainly was in a window is what began and ended in it.
+func (w *world) judgeWindows(k *key, all []*op) {
+	s := w.servers[k.Server]
+	// Of a server that has lost data, each part of the history counts by itself. So it does for leases if
+	// the clock was set forward: what was charged ahead is spent later by that clock.
+	var ends []time.Duration
+	for _, l := range s.losses {
+		ends = append(ends, l.at)
+	}
+	for _, c := range s.clocks[1:] {
+		if k.Lease.Length > 0 {
+			ends = append(ends, c.since)
+		}
+	}
+	for _, r := range k.resets {
+		ends = append(ends, r.at)
+	}
+	slices.Sort(ends)
+	from := time.Duration(0)
+	for _, until := range append(ends, w.plan.Length+quiet) {
+		w.judgePart(k, all, from, until, func(o *op) (time.Duration, time.Duration, uint64) {
+			begin, _ := s.clockOf(o.begin)
+			_, end := s.clockOf(o.end)
+			return begin, end, o.admitted(k, true)
+		}, k.bound(), promiseNeverMore)
+		from = until + k.Lease.Length // a lease from before the loss is spent until then
+	}
+	// What all instances admit without the store: the limit, or one request for each instance.
+	extra := max(k.Limit.Hits, uint64(w.plan.Instances)*k.Costs) * uint64(1+len(w.started))
+	bound := k.bound()
+	w.judgePart(k, all, 0, w.plan.Length+quiet, func(o *op) (time.Duration, time.Duration, uint64) {
+		return o.begin, o.end, o.admitted(k, false)
+	}, func(t time.Duration) uint64 { return max(bound(t), extra) + bound(t) }, promiseOnceMore)
+}
+
+// bound returns how much the limit of a key admits in a time.
+func (k *key) bound() func(t time.Duration) uint64 {
+	l := k.Limit
+	switch l.Policy {
+	case window.TokenBucket:
+		return func(t time.Duration) uint64 { return l.Hits + uint64(t)*uint64(l.Rate)/uint64(l.Window) + 1 }
+	case window.Fixed:
+		return func(t time.Duration) uint64 { return l.Hits * uint64(2+t/l.Window) }
+	case window.SlidingCounter:
+		return func(t time.Duration) uint64 { return 2*l.Hits*uint64(1+t/l.Window) - 1 }
+	default:
+		return func(t time.Duration) uint64 { return l.Hits * uint64(1+(t+time.Microsecond)/l.Window) }
+	}
+}
+
+// judgePart checks the calls that began and ended between two moments: what certainly was in any time
+// is not above the bound.
+func (w *world) judgePart(k *key, all []*op, from, until time.Duration, of func(*op) (begin, end time.Duration, cost uint64), bound func(time.Duration) uint64, promise string) {
+	type admission struct {
+		begin, end time.Duration
+		cost       uint64
+	}
+	var part []admission
+	for _, o := range all {
+		if o.begin < from || o.end > until {
+			continue
+		}
+		if begin, end, cost := of(o); cost > 0 {
+			part = append(part, admission{begin, end, cost})
+		}
+	}
+	// Their ends are nearly in the order of their begins.
+	slices.SortFunc(part, func(a, b admission) int { return int(a.end - b.end) })
+	least := slices.Clone(part) // the earliest begin from here on
+	for i := len(part) - 2; i >= 0; i-- {
+		least[i].begin = min(least[i].begin, least[i+1].begin)
+	}
+	for i, first := range part {
+		sum := uint64(0)
+		for j, a := range part[i:] {
+			if a.begin >= first.begin {
+				sum += a.cost
+			}
+			took := a.end - first.begin
+			if sum > bound(took) {
+				w.breaks(promise, "%s: %d pass in the %v from %v on, with a limit of %d each %v", k.name, sum, took, first.begin, k.Limit.Hits, k.Limit.Window)
+				return
+			}
+			if took > 3*k.Limit.Window || j > 5000 {
+				break
+			}
+		}
+	}
+}
+
+// judgeActive checks how many requests of a key were active at the same time. A request is certainly
+// active from the answer to its begin until its end is reported, or its hold is over.
+func (w *world) judgeActive(k *key, all []*op) {
+	s := w.servers[k.Server]
+	type change struct {
+		at   time.Duration
+		cost int64
+	}
+	ends := make(map[window.StreamID]time.Duration)
+	for _, o := range all {
+		if o.ending != "" {
+			ends[o.stream] = o.begin
+		}
+	}
+	parts := append(slices.Clone(s.losses), loss{at: w.plan.Length + quiet})
+	from := time.Duration(0)
+	for _, l := range parts {
+		var changes []change
+		for _, o := range all {
+			cost := o.admitted(k, true)
+			end, ok := ends[o.stream]
+			if !ok {
+				end = w.plan.Length + quiet
+			}
+			if o.ending != "" || o.repeated || cost == 0 || o.begin < from || o.end > l.at {
+				continue
+			}
+			_, begins := s.clockOf(o.end)
+			over, _ := s.clockOf(min(end, l.at))
+			held, _ := s.clockOf(o.begin)
+			over = min(over, held+k.Limit.Window)
+			if begins < over {
+				changes = append(changes, change{begins, int64(cost)}, change{over, -int64(cost)})
+			}
+		}
+		slices.SortFunc(changes, func(a, b change) int {
+			if a.at != b.at {
+				return int(a.at - b.at)
+			}
+			return int(a.cost - b.cost)
+		})
+		active := int64(0)
+		for _, c := range changes {
+			if active += c.cost; active > int64(k.Limit.Hits) {
+				w.breaks(promiseInFlight, "%s: %d are active at %v of its server's clock, with a limit of %d", k.name, active, c.at, k.Limit.Hits)
+				break
+			}
+		}
+		from = l.at
+	}
+}
+
+// judgeRetries checks that a caller that waits as long as it is told passes, if it is alone.
+func (w *world) judgeRetries(k *key, all []*op) {
+	if !k.Patient {
+		return
+	}
+	s := w.servers[k.Server]
+	for i, o := range all[:max(len(all)-1, 0)] {
+		next := all[i+1]
+		if o.answer != denied || !o.byStore[0] || o.retryAfter == 0 || next.cost != o.cost || next.answer != denied || !next.byStore[0] || next.begin < o.end+o.retryAfter {
+			continue
+		}
+		if s.clockSetBack(o.begin, next.end) {
+			continue
+		}
+		w.breaks(promiseRetry, "%v\n  %v", o, next)
+	}
+}
+
+// clockSetBack reports whether the server's clock was set back between two moments.
+func (s *server) clockSetBack(from, to time.Duration) bool {
+	for i, c := range s.clocks[1:] {
+		if c.since >= from && c.since <= to && c.offset < s.clocks[i].offset {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeTimes checks that every call has an answer in time.
+func (w *world) judgeTimes() {
+	for _, o := range w.ops {
+		most := storeTimeout + time.Millisecond
+		if o.keys[0].Limit.Policy == window.InFlight {
+			most = envoyTimeout - 2*time.Millisecond // it also waits a moment for the end of another one
+		}
+		if o.end-o.begin > most {
+			w.breaks(promiseInTime, "%v", o)
+		}
+	}
+}
+
+func (w *world) result() error {
+	if len(w.broken) == 0 {
+		return nil
+	}
+	return fmt.Errorf("seed %d: %s", w.plan.Seed, w.broken[0])
+}

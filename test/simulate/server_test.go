@@ -1,0 +1,351 @@
+package simulate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A server is one Redis: its data, its clock, and the faults that it has.
+type server struct {
+	w       *world
+	number  int
+	name    string
+	data    data
+	scripts map[string]string // by their names
+	offset  time.Duration     // of its clock
+	clocks  []clockAt
+
+	down     bool
+	frozen   time.Duration // until when it runs nothing
+	follower followed      // what a replica has
+	losses   []loss
+}
+
+// A clockAt says that a server's clock was ahead of the world's since then.
+type clockAt struct {
+	since  time.Duration
+	offset time.Duration
+}
+
+// A loss says that a server has lost what was written between two moments. After a restart without
+// a file, it has lost everything: from is zero.
+type loss struct{ from, at time.Duration }
+
+// followed is the data of a replica: as it was a moment ago.
+type followed struct {
+	at     time.Duration
+	values map[string]value
+}
+
+const zero = 1_700_000_000 * time.Second // of the servers' clocks, since 1970
+
+func newServer(w *world, number int) *server {
+	s := &server{w: w, number: number, name: fmt.Sprintf("redis-%d", number), scripts: make(map[string]string)}
+	s.data.values = make(map[string]value)
+	s.clocks = []clockAt{{0, 0}}
+	return s
+}
+
+// clockOf returns the bounds of what a log took for the server's clock at a moment. If the clock was
+// set back, a log stays at its last write until the clock has caught up.
+func (s *server) clockOf(at time.Duration) (clock, latest time.Duration) {
+	for i, c := range s.clocks {
+		if c.since > at {
+			break
+		}
+		until := at
+		if i+1 < len(s.clocks) {
+			until = min(until, s.clocks[i+1].since)
+		}
+		clock = until + c.offset
+		latest = max(latest, clock)
+	}
+	return clock, latest
+}
+
+// setClock sets the clock. The caller holds the world's mu.
+func (s *server) setClock(offset time.Duration) {
+	s.offset = offset
+	s.clocks = append(s.clocks, clockAt{s.w.now(), offset})
+}
+
+// follow copies the data to the replica. The caller holds the world's mu.
+func (s *server) follow() { s.follower = followed{s.w.now(), s.data.clone()} }
+
+// lose makes the server one that has only the data of a moment. The caller holds the world's mu.
+func (s *server) lose(from time.Duration, values map[string]value) {
+	s.losses = append(s.losses, loss{from, s.w.now()})
+	s.data.values = values
+	s.scripts = make(map[string]string)
+	s.hangUp()
+}
+
+// hangUp closes all connections. The caller holds the world's mu.
+func (s *server) hangUp() {
+	for p := range s.w.conns {
+		if p.server == s {
+			_ = p.Close()
+		}
+	}
+}
+
+// A pipe is the server's end of a connection.
+type pipe struct {
+	net.Conn
+	server *server
+	from   *instance
+}
+
+// dial connects an instance to the server.
+func (s *server) dial(ctx context.Context, from *instance) (net.Conn, error) {
+	if !s.w.pause(ctx, s.w.travel("dial", from.name, s.name)) {
+		return nil, ctx.Err()
+	}
+	if s.w.cut(from, s) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if s.down || s.w.over {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	}
+	client, end := net.Pipe()
+	p := &pipe{end, s, from}
+	s.w.conns[p] = struct{}{}
+	s.w.running.Go(p.serve)
+	return client, nil
+}
+
+// pause waits. It returns false if ctx ended before.
+func (w *world) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// cut reports whether no message gets from an instance to a server now.
+func (w *world) cut(from *instance, to *server) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return from.gone || w.now() < from.cut[to.number]
+}
+
+// thaw waits until neither the instance nor the server is frozen.
+func (p *pipe) thaw() {
+	for {
+		p.server.w.mu.Lock()
+		d := max(p.from.frozen, p.server.frozen) - p.server.w.now()
+		p.server.w.mu.Unlock()
+		if d <= 0 {
+			return
+		}
+		time.Sleep(d + p.server.w.travel("thaw", p.from.name, p.server.name)/50)
+	}
+}
+
+// serve answers commands until the connection is closed.
+func (p *pipe) serve() {
+	w := p.server.w
+	defer func() {
+		_ = p.Close()
+		w.mu.Lock()
+		delete(w.conns, p)
+		w.mu.Unlock()
+	}()
+	in := bufio.NewReaderSize(p, 1<<16)
+	var out bytes.Buffer
+	for {
+		var commands [][]string
+		for len(commands) == 0 || in.Buffered() > 0 {
+			c, err := readCommand(in)
+			if err != nil {
+				return
+			}
+			commands = append(commands, c)
+		}
+		what := ""
+		if first := commands[0]; len(first) > 3 {
+			what = first[3]
+		}
+		time.Sleep(w.travel("to", p.from.name, p.server.name, what))
+		if w.loses(p, "request") {
+			_, _ = io.Copy(io.Discard, p)
+			return
+		}
+		p.thaw()
+		out.Reset()
+		w.mu.Lock()
+		if p.server.down {
+			w.mu.Unlock()
+			return
+		}
+		for _, c := range commands {
+			writeReply(&out, p.server.run(p.from, c))
+		}
+		w.mu.Unlock()
+		time.Sleep(w.travel("from", p.from.name, p.server.name, what))
+		p.thaw()
+		if w.loses(p, "reply") {
+			_, _ = io.Copy(io.Discard, p)
+			return
+		}
+		if _, err := p.Write(out.Bytes()); err != nil {
+			return
+		}
+	}
+}
+
+// loses reports whether a message is lost now. The connection then hangs, as TCP does while it sends
+// the message again and again.
+func (w *world) loses(p *pipe, what string) bool {
+	if w.cut(p.from, p.server) {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rate := p.server.lossy(w)
+	return rate > 0 && w.number("lost", what, p.from.name, p.server.name, int64(w.now()))%1000 < uint64(rate)
+}
+
+// lossy returns how many of a thousand messages are lost now. The caller holds mu.
+func (s *server) lossy(w *world) int {
+	rate := 0
+	for _, f := range w.plan.Faults {
+		if f.Kind == faultLoss && f.Who == s.number && f.At <= w.now() && w.now() < f.At+f.For {
+			rate = max(rate, f.Size)
+		}
+	}
+	return rate
+}
+
+// run runs one command. The caller holds the world's mu.
+func (s *server) run(from *instance, args []string) any {
+	s.data.clock = (zero + s.w.now() + s.offset).Microseconds()
+	switch strings.ToLower(args[0]) {
+	case "evalsha":
+		text, ok := s.scripts[strings.ToLower(args[1])]
+		if !ok {
+			return errors.New("NOSCRIPT No matching script.")
+		}
+		return s.eval(from, text, args)
+	case "eval":
+		s.scripts[sha(args[1])] = args[1]
+		return s.eval(from, args[1], args)
+	case "script":
+		s.scripts[sha(args[2])] = args[2]
+		return sha(args[2])
+	case "info":
+		return "maxmemory_policy:noeviction\r\n"
+	case "ping", "select", "client":
+		return "OK"
+	case "hello":
+		return errors.New("ERR unknown command 'HELLO'")
+	}
+	return s.data.do(args)
+}
+
+// eval runs a script.
+func (s *server) eval(from *instance, text string, args []string) any {
+	n, err := strconv.Atoi(args[2])
+	if err != nil || len(args) < 3+n {
+		return errors.New("ERR bad number of keys")
+	}
+	keys, argv := args[3:3+n:3+n], args[3+n:]
+	if s.w.mutants.before != nil {
+		var answer any
+		if keys, argv, answer = s.w.mutants.before(text, keys, argv); answer != nil {
+			return answer
+		}
+	}
+	before := s.watch(keys)
+	reply := s.w.host.run(&s.data, text, keys, argv)
+	s.w.changed(s, from, before)
+	if all := s.w.mutants.record; all != nil {
+		for len(*all) < len(s.w.servers) {
+			*all = append(*all, nil)
+		}
+		(*all)[s.number] = append((*all)[s.number], scriptCall{text, keys, argv, s.data.clock, s.data.gone, reply})
+		s.data.gone = nil
+	}
+	if err, ok := reply.(error); ok {
+		s.w.breaks("The script never fails.", "%s of %s: %v", scriptName(text), from.name, err)
+	}
+	return reply
+}
+
+// scriptName returns the name of a script's file: its first words.
+func scriptName(text string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(text, "-- "), " ")
+	return name
+}
+
+// readCommand reads one command of the protocol of Redis.
+func readCommand(in *bufio.Reader) ([]string, error) {
+	n, err := readNumber(in, '*')
+	if err != nil {
+		return nil, err
+	}
+	args := make([]string, n)
+	for i := range args {
+		size, err := readNumber(in, '$')
+		if err != nil {
+			return nil, err
+		}
+		b := make([]byte, size+2)
+		if _, err := io.ReadFull(in, b); err != nil {
+			return nil, err
+		}
+		args[i] = string(b[:size])
+	}
+	return args, nil
+}
+
+func readNumber(in *bufio.Reader, kind byte) (int, error) {
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return 0, err
+	}
+	if len(line) < 3 || line[0] != kind {
+		return 0, fmt.Errorf("the client sent %q", line)
+	}
+	return strconv.Atoi(string(line[1 : len(line)-2]))
+}
+
+func writeReply(out *bytes.Buffer, v any) {
+	switch v := v.(type) {
+	case nil:
+		out.WriteString("$-1\r\n")
+	case error:
+		fmt.Fprintf(out, "-%s\r\n", strings.ReplaceAll(v.Error(), "\n", " "))
+	case int64:
+		fmt.Fprintf(out, ":%d\r\n", v)
+	case string:
+		fmt.Fprintf(out, "$%d\r\n", len(v))
+		out.WriteString(v)
+		out.WriteString("\r\n")
+	case []any:
+		fmt.Fprintf(out, "*%d\r\n", len(v))
+		for _, one := range v {
+			writeReply(out, one)
+		}
+	case []string:
+		fmt.Fprintf(out, "*%d\r\n", len(v))
+		for _, one := range v {
+			writeReply(out, one)
+		}
+	}
+}
