@@ -24,7 +24,7 @@ func envoyConfig(c *cli) *cobra.Command {
 	var e envoyConfigCmd
 	var shapes strings.Builder
 	for _, s := range envoyconfig.Shapes {
-		fmt.Fprintf(&shapes, "  %-14s %s\n", s.Name, s.What)
+		fmt.Fprintf(&shapes, "  %-15s %s\n", s.Name, s.What)
 	}
 	cmd := leaf("envoy-config", "Print a complete and hardened configuration of Envoy for these rules and settings.",
 		"A comment at each line of hardening says what breaks without it. The shapes are\n\n"+shapes.String()+"\n"+

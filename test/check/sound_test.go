@@ -95,6 +95,7 @@ var sounds = []sound{
 	{what: "budgets.yaml", why: "it is shipped; metadata has the keys, and a form limits nothing", setup: setup{since: 40, base: "budgets.yaml", rls: budgets}},
 	{what: "budgets-1.38.yaml", why: "it is shipped; only the filter that reports ends repeats calls", setup: setup{since: 38, base: "budgets-1.38.yaml", rls: budgets}},
 	{what: "budgets-1.36.yaml", why: "it is shipped; a client's estimate has a bound", setup: setup{base: "budgets-1.36.yaml", rls: budgets}},
+	{what: "budgets-one-hop.yaml", why: "it is shipped; the authorization asks, and another filter reports ends", setup: setup{base: "budgets-one-hop.yaml", rls: budgets}},
 	{what: "mcp.yaml", why: "it is shipped; tools are in the body, and a form limits nothing", setup: setup{since: 38, base: "mcp.yaml", rls: service{rules: mcpRules}}},
 	{what: "tls.yaml", why: "it is shipped; both sides show certificates", setup: setup{base: "tls.yaml", rls: service{tls: true}}},
 	{what: "sidecar-uds.yaml", why: "it is shipped; a socket is an address, too", setup: setup{base: "sidecar-uds.yaml", rls: service{socket: true}}},

@@ -22,13 +22,19 @@ func ofBudget(find, put string) setup {
 	return setup{base: "budgets-1.36.yaml", rls: holding, patches: []patch{{find: find, put: put}}}
 }
 
+// ofOneHop is a change of budgets-one-hop.yaml.
+func ofOneHop(patches ...patch) setup {
+	return setup{base: "budgets-one-hop.yaml", rls: budgets, patches: patches}
+}
+
 const (
-	endFilter   = "          # This filter only reports the end"
-	limitBehind = "          - name: envoy.filters.http.ratelimit\n"
-	streamID    = "                  - {key: x-slidegate-stream, value: \"%FILTER_STATE(slidegate.id:PLAIN)%\"}\n"
-	endReason   = "                  - {key: x-rls-end, value: \"%RESPONSE_CODE_DETAILS%\"}\n"
-	estimate    = `"%CEL('slidegate' in metadata`
-	costAtEnd   = `"%DYNAMIC_METADATA(cost:units)%"`
+	endFilter           = "          # This filter only reports the end"
+	authorizationBehind = "          - name: envoy.filters.http.ext_authz\n            typed_config:\n"
+	limitBehind         = "          - name: envoy.filters.http.ratelimit\n"
+	streamID            = "                  - {key: x-slidegate-stream, value: \"%FILTER_STATE(slidegate.id:PLAIN)%\"}\n"
+	endReason           = "                  - {key: x-rls-end, value: \"%RESPONSE_CODE_DETAILS%\"}\n"
+	estimate            = `"%CEL('slidegate' in metadata`
+	costAtEnd           = `"%DYNAMIC_METADATA(cost:units)%"`
 )
 
 // between returns a part of a file of envoy/.
@@ -52,6 +58,9 @@ var streamFaults = []fault{
 		patch{find: "                  slidegate-end:\n", until: "                    # Reports to rls that the request"}), want: []string{"error end-behind envoy.filters.http.ratelimit"}},
 	{row: 78, what: "no id of the stream", read: true, setup: ofFlight(patch{find: streamID + endReason + "                  # For the log", put: endReason + "                  # For the log"}), want: []string{"error stream-not-named envoy.filters.http.ratelimit"}},
 	{row: 78, what: "no reason of the end", read: true, setup: ofFlight(patch{find: endReason + "                  # An end is safe", put: "                  # An end is safe"}), want: []string{"error stream-not-named slidegate-end"}},
+	{row: 77, what: "ends behind the authorization", read: true, setup: ofOneHop(
+		patch{find: endFilter, until: authorizationBehind}, patch{find: trailers, put: between("budgets-one-hop.yaml", endFilter, authorizationBehind) + trailers}), want: []string{"error end-behind slidegate-end"}},
+	{row: 78, what: "no id of the stream, one hop", read: true, setup: ofOneHop(patch{find: "                initial_metadata:\n                - {key: x-slidegate-stream", until: "                - {key: x-rls-cost", put: "                initial_metadata:\n"}), want: []string{"error stream-not-named envoy.filters.http.ext_authz"}},
 	{row: 79, what: "an expression in the metadata of the call", read: true, setup: ofFlight(patch{find: endReason + "                  # An end is safe", put: endReason + "                  - {key: x-status, value: \"%CEL(response.code)%\"}\n                  # An end is safe"}), want: []string{"error cel-in-metadata slidegate-end"}},
 	{row: 80, what: "the route removes the key", read: true, setup: ofFlight(patch{find: forward, put: forward + "                request_headers_to_remove: [X-Api-Key]\n"}), want: []string{"error removed-at-end everything"}},
 	{row: 80, what: "the virtual host removes the key", read: true, setup: ofFlight(patch{find: anyHost, put: anyHost + "              request_headers_to_remove: [x-api-key]\n"}), want: []string{"error removed-at-end everything"}},

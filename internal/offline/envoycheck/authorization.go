@@ -38,10 +38,15 @@ func (r *route) context() map[string]bool {
 	return names
 }
 
+// oneHop reports whether the authorization asks for limits: no ratelimit filter does.
+func (m *manager) oneHop() bool {
+	return len(m.authorizations) > 0 && !slices.ContainsFunc(m.limits, func(f *limitFilter) bool { return !f.ends })
+}
+
 // oneHop finds managers whose authorization is to ask for limits and names no domain.
 func (in *input) oneHop() {
 	for _, m := range in.managers {
-		if len(m.limits) > 0 || len(m.authorizations) == 0 {
+		if !m.oneHop() {
 			continue
 		}
 		in.notRead("values of the context of ext_authz of %s: Envoy hides them, so its domain and descriptors are not checked", m.where)

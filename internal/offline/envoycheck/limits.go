@@ -35,7 +35,7 @@ func (in *input) wrongDomains() {
 // asked finds routes whose requests are not limited, because rls is not asked or has no rule that denies.
 func (in *input) asked() {
 	for _, r := range in.routes {
-		if len(r.manager.limits) == 0 {
+		if len(r.manager.limits) == 0 || r.manager.oneHop() {
 			continue
 		}
 		now := slices.DeleteFunc(slices.Clone(r.sends), func(s *sent) bool { return s.limit.AtEnd })
@@ -138,7 +138,7 @@ func (in *input) list(s *sent) {
 			f.Severity = Warning
 		}
 	}
-	if s.limit.AtEnd && slices.ContainsFunc(s.rules, func(rule *Rule) bool { return rule.Limits && !s.route.asksBefore(rule) }) {
+	if s.limit.AtEnd && !s.route.manager.oneHop() && slices.ContainsFunc(s.rules, func(rule *Rule) bool { return rule.Limits && !s.route.asksBefore(rule) }) {
 		in.reportSent(onlyAtEnd, s, "%s is sent only after the response (apply_on_stream_done): rls is informed afterwards, and no request is denied.", s)
 	}
 	if s.limit.Cost != nil && s.ofRoute {

@@ -117,7 +117,7 @@ func (in *input) proven() string {
 		case slices.ContainsFunc(r.sends, func(s *sent) bool { return !s.limit.AtEnd && s.limits() }):
 			limited++
 			listeners[r.manager.listener.Name] = true
-		case len(r.manager.limits) == 0 && r.context()["domain"]:
+		case r.manager.oneHop() && r.context()["domain"]:
 			hidden++
 		}
 	}

@@ -36,6 +36,7 @@ var Shapes = []Shape{
 	{"budgets", "budgets.yaml", "tokens and dollars of language models, Envoy 1.40", 40},
 	{"budgets-1.38", "budgets-1.38.yaml", "tokens of language models, Envoy 1.38", 38},
 	{"budgets-1.36", "budgets-1.36.yaml", "costs that a response header names", 36},
+	{"budgets-one-hop", "budgets-one-hop.yaml", "API keys and such costs in one question", 36},
 	{"mcp", "mcp.yaml", "tools, sessions and keys before an MCP server", 38},
 	{"tls", "tls.yaml", "one question about each request, over TLS", 36},
 }

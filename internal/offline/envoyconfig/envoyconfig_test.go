@@ -104,7 +104,7 @@ func TestRefused(t *testing.T) {
 		Options
 		want string
 	}{
-		{Options{Shape: "mesh"}, `--shape: expected one of ratelimit, sidecar, one-hop, authorization, in-flight, budgets, budgets-1.38, budgets-1.36, mcp, tls, not "mesh"`},
+		{Options{Shape: "mesh"}, `--shape: expected one of ratelimit, sidecar, one-hop, authorization, in-flight, budgets, budgets-1.38, budgets-1.36, budgets-one-hop, mcp, tls, not "mesh"`},
 		{Options{Listener: "localhost:80"}, `--listener: "localhost:80": expected IP:PORT or :PORT`},
 		{Options{Admin: "unix:///admin"}, `--admin-listener: "unix:///admin": expected HOST:PORT`},
 		{Options{Upstream: "app"}, `--upstream: "app": expected HOST:PORT`},
