@@ -3,28 +3,13 @@ package gateway
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/slidegate/slidegate/deploy/postgres"
-	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
-
-// carrying is a tiers file. The limits of the last two tiers are in PostgreSQL.
-const carrying = `default: two
-tiers:
-  two: {limit: {unit: hour, requests_per_unit: 2}}
-  three: {limit: {unit: hour, requests_per_unit: 3}}
-  four:
-  five:
-  none:
-`
 
 // authorization lets Envoy ask the rate-limit service whose key a request has.
 const authorization = `apiVersion: v1
@@ -58,37 +43,13 @@ func perSubject(n int) string {
 		"{requests: %d, unit: Hour, fromMetadata: {namespace: envoy.filters.http.ext_authz, key: limit}}}", n)
 }
 
-// startTiers starts a stack with n customers of four tiers in PostgreSQL, with the keys key-c0, key-c1
-// and so on.
+// startTiers starts a stack whose n customers are those of servers.StartTiers.
 func startTiers(t *testing.T, rules string, n int, prepare func(*pod)) (stack, *servers.PostgresServer) {
 	t.Helper()
-	access := filepath.Join(t.TempDir(), "pg_hba.conf")
-	err := os.WriteFile(access, []byte("local all all trust\nhost all all 0.0.0.0/0 trust\n"), 0o644)
-	for dir := filepath.Dir(access); err == nil && dir != os.TempDir(); dir = filepath.Dir(dir) {
-		err = os.Chmod(dir, 0o755) // PostgreSQL is another user
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	pg := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"listen_addresses=0.0.0.0", "hba_file=" + access}})
-	for _, sql := range []string{
-		postgres.Schema,
-		"GRANT USAGE ON SCHEMA slidegate TO slidegate",
-		"GRANT SELECT ON slidegate.subjects, slidegate.keys, slidegate.tiers TO slidegate",
-		fmt.Sprintf(`INSERT INTO slidegate.subjects (id, tier)
-			SELECT 'c' || i, (ARRAY['two', 'three', 'four', 'five'])[i %% 4 + 1] FROM generate_series(0, %d) AS i`, n-1),
-		`INSERT INTO slidegate.subjects (id, tier) VALUES ('probe', 'two'), ('plain', 'none'), ('odd', 'unknown')`,
-		`INSERT INTO slidegate.keys (digest, subject) SELECT encode(sha256(('key-' || id)::bytea), 'hex'), id FROM slidegate.subjects`,
-		`INSERT INTO slidegate.tiers VALUES ('four', '{"limit": {"unit": "hour", "requests_per_unit": 4}}'),
-			('five', '{"limit": {"unit": "hour", "requests_per_unit": 5}}')`,
-	} {
-		if err := pg.Exec(sql); err != nil {
-			t.Fatalf("gateway: %.40s: %v", sql, err)
-		}
-	}
+	pg := servers.StartTiers(t, n)
 	s := start(t, rules, func(e *controlPlane, p *pod) {
 		e.write("resources/authorization.yaml", fmt.Sprintf(authorization, e.certificates("envoy-rate-limit")["ca.crt"]))
-		p.write("etc/slidegate/tiers.yaml", []byte(carrying), 0o644)
+		p.write("etc/slidegate/tiers.yaml", []byte(servers.TiersFile), 0o644)
 		p.env = append(p.env, "SLIDEGATE_TIERS_SOURCE=postgres", "SLIDEGATE_TIERS_PATH=/etc/slidegate/tiers.yaml",
 			"SLIDEGATE_TIERS_POSTGRES_URL="+strings.Replace(pg.URL(), "127.0.0.1", nodeIP, 1), "SLIDEGATE_TIERS_POSTGRES_TLS_MODE=disable",
 			"SLIDEGATE_TIERS_WAIT=10s", "SLIDEGATE_AUTHZ_WAIT=10s")
@@ -125,32 +86,10 @@ func TestTiers(t *testing.T) {
 	}
 	s.becomes(request{key: "key-probe"}, ok, 2)
 
-	var wg sync.WaitGroup
-	passed := make([]int, 4)
-	for w := range passed { // each worker has one tier
-		wg.Go(func() {
-			client := &http.Client{Transport: new(http.Transport), Timeout: process.Timeout}
-			defer client.CloseIdleConnections()
-			for i := w; i < n; i += len(passed) {
-				for asked := range w + 3 {
-					want := ok
-					if asked == w+2 {
-						want = denied
-					}
-					q := request{key: fmt.Sprint("key-c", i), subject: "c0", client: client} // its own header changes nothing
-					got, _, err := s.get(q)
-					if err != nil || got != want {
-						t.Errorf("customer %d, request %d: got %d, %v; want %d", i, asked+1, got, err, want)
-						return
-					}
-					if got == ok {
-						passed[w]++
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
+	passed := servers.SpendTiers(t, n, func(client *http.Client, key string) (int, error) {
+		status, _, err := s.get(request{key: key, subject: "c0", client: client}) // its own header changes nothing
+		return status, err
+	})
 	t.Logf("%d customers, %d of each tier: %v requests passed", n, n/4, passed)
 
 	c0, plain := request{key: "key-c0"}, request{key: "key-plain"}

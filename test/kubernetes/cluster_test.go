@@ -164,6 +164,12 @@ func (n *namespace) describe() {
 // get asks for a URL with headers ("name: value") and returns the status and the headers of the
 // answer. Each request has a connection of its own.
 func get(ctx context.Context, url string, headers ...string) (int, http.Header, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	return getWith(ctx, client, url, headers...)
+}
+
+// getWith is get with a client of the caller.
+func getWith(ctx context.Context, client *http.Client, url string, headers ...string) (int, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, nil, err
@@ -172,7 +178,6 @@ func get(ctx context.Context, url string, headers ...string) (int, http.Header, 
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Set(name, value)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	res, err := client.Do(req)
 	if err != nil {
 		return 0, nil, err

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 const (
@@ -277,6 +279,7 @@ func TestEnvoyGateway(t *testing.T) {
 	run("Restart", envoyGateway.testRestart)
 	run("Certificates", envoyGateway.testCertificates)
 	run("Tiers", envoyGateway.testTiers)
+	run("Customers", envoyGateway.testCustomers)
 	run("Back", func(g envoyGateway) { g.change(referenceImage, "rollback", "eg", "1") })
 	run("ReferenceAgain", envoyGateway.testExample)
 }
@@ -468,6 +471,81 @@ func (g envoyGateway) testRestart() {
 	g.t.Logf("deletion of the only pod: %s", unanswered(calls.stop()))
 }
 
+// tiers applies a text of tiers.yaml, for the time of the test, and tiers-values.yaml with further values.
+func (g envoyGateway) tiers(text string, values ...string) {
+	g.t.Helper()
+	named := &namespace{t: g.t} // the file names the namespaces
+	named.apply(text)
+	g.t.Cleanup(func() {
+		if g.t.Failed() {
+			out, _ := named.command(context.Background(), "get", "--filename", gatewayFiles+"tiers.yaml", "--output", `jsonpath={range .items[*]}{.kind}: {.status}{"\n"}{end}`).CombinedOutput()
+			g.t.Logf("the policies:\n%s", out)
+		}
+		_ = named.command(context.Background(), "delete", "--filename", gatewayFiles+"tiers.yaml").Run()
+		_ = named.command(context.Background(), "apply", "--filename", gatewayFiles+"example.yaml").Run()
+	})
+	// The certificates stay: testCertificates has renewed them with an argument that helm keeps.
+	g.helm(append([]string{"upgrade", "eg", gatewayChart(), "--reuse-values", "--set-json", "certgen.job.args=[]", "--values", gatewayFiles + "tiers-values.yaml"}, values...)...)
+	g.rollout("deployment/envoy-gateway")
+	g.rollout("deployment/envoy-ratelimit")
+	g.image(slidegateImage)
+}
+
+// testCustomers gives each of 10,000 customers in PostgreSQL the limit of its tier exactly. A change of a
+// plan counts at once, and what was spent lasts, also when the pod has moved.
+func (g envoyGateway) testCustomers() {
+	const customers, env = 10_000, "config.envoyGateway.provider.kubernetes.rateLimitDeployment.container.env"
+	pg := servers.StartTiers(g.t, customers)
+	file, err := os.ReadFile(gatewayFiles + "tiers.yaml")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(string(file), "    tiers:\n")
+	_, rest, _ = strings.Cut(rest, "\n---\n")
+	node := g.kubectl("get", "node", "node", "--output", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
+	values := []string{}
+	for i, v := range []string{
+		"TIERS_PATH=/etc/slidegate/tiers.yaml", "TIERS_SOURCE=postgres", "TIERS_POSTGRES_TLS_MODE=disable", "TIERS_WAIT=10s", "AUTHZ_WAIT=10s",
+		"TIERS_POSTGRES_URL=" + strings.Replace(pg.URL(), "127.0.0.1", node, 1),
+	} {
+		name, value, _ := strings.Cut(v, "=")
+		values = append(values, "--set", fmt.Sprintf("%s[%d].name=SLIDEGATE_%s,%[1]s[%[2]d].value=%[4]s", env, i, name, value))
+	}
+	indented := "    " + strings.ReplaceAll(strings.TrimSpace(servers.TiersFile), "\n", "\n    ")
+	g.tiers(head+indented+"\n---\n"+strings.Replace(rest, "timeout: 200ms", "timeout: 20s", 1), values...)
+	exec := func(sql string) {
+		if err := pg.Exec(sql); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+
+	const c0 = "x-api-key: key-c0"
+	g.first("/", "x-api-key: key-probe", 2)
+	started := time.Now()
+	passed := servers.SpendTiers(g.t, customers, func(client *http.Client, key string) (int, error) {
+		status, _, err := getWith(g.t.Context(), client, g.url+"/", "x-api-key: "+key)
+		return status, err
+	})
+	g.t.Logf("%d customers in %.0f s: %v requests passed", customers, time.Since(started).Seconds(), passed)
+	g.want("/", "x-api-key: key-nobodys", 401)
+
+	exec(`UPDATE slidegate.subjects SET tier = 'three' WHERE id = 'c0'`)
+	g.first("/", c0, 3)
+	g.want("/", c0, 429)
+	exec(`UPDATE slidegate.tiers SET limits = '{"limit": {"unit": "hour", "requests_per_unit": 7}}' WHERE name = 'five'`)
+	g.first("/", "x-api-key: key-c3", 7)
+	g.kubectl("delete", "pod", "--selector", "app.kubernetes.io/name=envoy-ratelimit")
+	g.rollout("deployment/envoy-ratelimit")
+	g.image(slidegateImage)
+	g.eventually(func() error {
+		if status, headers := g.ask("/", c0); status != http.StatusTooManyRequests {
+			return fmt.Errorf("after the pod has moved: got status %d with %v, want 429", status, headers)
+		}
+		return nil
+	})
+	g.want("/", "x-api-key: key-c3", 200, 429)
+}
+
 // testTiers lets rls check API keys too. One rule gives each customer the limit of its tier, also after
 // the pod has moved. A changed plan keeps what was spent.
 func (g envoyGateway) testTiers() {
@@ -476,16 +554,7 @@ func (g envoyGateway) testTiers() {
 		g.t.Fatal(err)
 	}
 	customers, _, _ := strings.Cut(string(file), "\n---\n")
-	named := &namespace{t: g.t} // the file names the namespaces
-	named.kubectl("apply", "--filename", gatewayFiles+"tiers.yaml")
-	g.t.Cleanup(func() {
-		_ = named.command(context.Background(), "delete", "--filename", gatewayFiles+"tiers.yaml").Run()
-		_ = named.command(context.Background(), "apply", "--filename", gatewayFiles+"example.yaml").Run()
-	})
-	g.helm("upgrade", "eg", gatewayChart(), "--reuse-values", "--values", gatewayFiles+"tiers-values.yaml")
-	g.rollout("deployment/envoy-gateway")
-	g.rollout("deployment/envoy-ratelimit")
-	g.image(slidegateImage)
+	g.tiers(string(file))
 
 	const free, pro = "x-api-key: demo-free", "x-api-key: demo-pro"
 	g.first("/", free, 2)

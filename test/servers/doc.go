@@ -3,7 +3,8 @@
 //
 //   - StartRedis and StartRedisTLS start a single Redis.
 //   - StartCluster starts a Cluster of six nodes, and StartSentinel a Sentinel set.
-//   - StartPostgres starts PostgreSQL, and StartCustomers an HTTP endpoint with customers.
+//   - StartPostgres starts PostgreSQL, StartTiers one with many customers in tiers that carry limits,
+//     and StartCustomers an HTTP endpoint with customers.
 //   - StartReference starts envoyproxy/ratelimit, which tests compare rls with.
 //   - StartXDS and StartXDSTLS start an xDS server with rules.
 //   - StartProxy starts a Proxy, which makes faults of a network on the way to a server.

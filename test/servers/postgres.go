@@ -46,6 +46,8 @@ type PostgresOptions struct {
 	Password string
 	// TLS: connections over TCP use it; see PostgresServer.CA.
 	TLS bool
+	// Open: the server listens on each address, for callers in another network namespace.
+	Open bool
 	// Settings are further ones, for instance "max_connections=5".
 	Settings []string
 }
@@ -60,6 +62,7 @@ type PostgresServer struct {
 	bin, dir string
 	owner    *syscall.Credential // nil: the tests do not run as root
 	settings []string
+	open     bool
 	port     int
 	tls      *Authority // nil: no TLS
 
@@ -70,7 +73,7 @@ type PostgresServer struct {
 // root. If the test runs as root, the server runs as an unprivileged user.
 func StartPostgres(t process.TB, o PostgresOptions) *PostgresServer {
 	t.Helper()
-	s := &PostgresServer{t: t, bin: postgresPath(t), settings: slices.Concat(postgresSettings, o.Settings)}
+	s := &PostgresServer{t: t, bin: postgresPath(t), open: o.Open, settings: slices.Concat(postgresSettings, o.Settings)}
 	if err := s.create(o); err != nil {
 		t.Fatalf("servers: creating a PostgreSQL cluster: %v", err)
 	}
@@ -153,7 +156,11 @@ func (s *PostgresServer) create(o PostgresOptions) error {
 		}
 		s.settings = append(s.settings, "ssl=on", "ssl_cert_file="+s.tls.file(serverCert), "ssl_key_file="+s.tls.file(serverKey))
 	}
-	access := "local all all trust\n" + kind + " all all 127.0.0.1/32 " + method + "\n"
+	from := "127.0.0.1/32"
+	if o.Open {
+		from = "all"
+	}
+	access := "local all all trust\n" + kind + " all all " + from + " " + method + "\n"
 	return os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte(access), 0o600)
 }
 
@@ -369,7 +376,11 @@ func (s *PostgresServer) with(database string, use func(context.Context, *pgx.Co
 
 // start runs the server and waits until it answers, or has failed.
 func (s *PostgresServer) start() error {
-	args := []string{"-D", s.data(), "-k", s.dir, "-h", "127.0.0.1", "-p", strconv.Itoa(s.port)}
+	listen := "127.0.0.1"
+	if s.open {
+		listen = "0.0.0.0"
+	}
+	args := []string{"-D", s.data(), "-k", s.dir, "-h", listen, "-p", strconv.Itoa(s.port)}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
