@@ -2,6 +2,7 @@ package wire
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -27,7 +28,10 @@ func AppendText(b []byte, field protowire.Number, text string) []byte {
 
 // AppendAnyText appends a text, even an empty one. Bytes that are not UTF-8 become U+FFFD.
 func AppendAnyText(b []byte, field protowire.Number, text string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), strings.ToValidUTF8(text, "\uFFFD"))
+	if !utf8.ValidString(text) { // this check is much faster than ToValidUTF8 with a valid text
+		text = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), text)
 }
 
 // AppendMessage appends a field that holds a message or plain bytes, which write appends.
