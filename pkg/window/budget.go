@@ -11,6 +11,10 @@ import (
 // MaxBudgetHold is the longest [Budget.Hold].
 const MaxBudgetHold = 24 * time.Hour
 
+// MinSettled is the least for which checks of a stream are denied after it has reserved something, or after an end
+// that names its costs: a second call for the same end changes nothing meanwhile.
+const MinSettled = 10 * time.Second
+
 // A Budget makes a check reserve its cost for the check's stream, instead of spending it. [Releaser.End]
 // settles it: the reservation goes, and the log records the true cost. A limit has one Budget, which never
 // changes; its checks point at it.
@@ -48,10 +52,10 @@ func (c *Check) validBudget() error {
 type Ending struct {
 	Stream StreamID
 	// Deny is for how long later checks of the stream are denied, because a check may arrive after the end
-	// of its stream. Zero or less denies none.
+	// of its stream. Zero or less denies none, but see [MinSettled].
 	Deny time.Duration
 	// Costs are what the stream has cost, as far as that is known: for each budget its log, and the cost.
-	// Their mode is [Always]. They need no [Check.Budget] and no [Check.Stream].
+	// Their mode is [Always], and no two have one log. They need no [Check.Budget] and no [Check.Stream].
 	Costs []Check
 	// Bytes is the number of bytes that the stream has sent to the client, for [Budget.PerByte].
 	Bytes uint64
@@ -63,7 +67,7 @@ type Ending struct {
 }
 
 // Valid returns an error that wraps [ErrBadCheck] if e names no stream, or a cost that [Validate] refuses
-// or that is not of mode [Always] and of any policy but [InFlight].
+// or that is not of mode [Always] and of any policy but [InFlight], or two costs of one log.
 func (e *Ending) Valid() error {
 	if e.Stream == 0 {
 		return fmt.Errorf("%w: an end of no stream", ErrBadCheck)
@@ -72,6 +76,9 @@ func (e *Ending) Valid() error {
 		if c := &e.Costs[i]; c.Mode != Always || c.Limit.Policy == InFlight {
 			return fmt.Errorf("%w: cost %d has the mode %v and the policy %v, want %v and a policy that spends", ErrBadCheck, i, c.Mode, c.Limit.Policy, Always)
 		}
+	}
+	if namesTwice(e.Costs) {
+		return fmt.Errorf("%w: two costs have one log: Fold adds them", ErrBadCheck)
 	}
 	return Validate(e.Costs, make([]Decision, len(e.Costs)))
 }

@@ -71,6 +71,7 @@ func TestEndingValid(t *testing.T) {
 		"a cost":       {Ending{Stream: 1, Costs: []Check{cost}}, ""},
 		"no stream":    {Ending{Costs: []Check{cost}}, "an end of no stream"},
 		"no key":       {Ending{Stream: 1, Costs: []Check{{Mode: Always}}}, "has no key"},
+		"twice":        {Ending{Stream: 1, Costs: []Check{cost, cost}}, "two costs have one log"},
 		"another mode": {Ending{Stream: 1, Costs: []Check{ask("k", time.Minute, 100, 5)}}, "cost 0 has the mode enforce"},
 		"in flight":    {Ending{Stream: 1, Costs: []Check{{Key: "k", Mode: Always, Stream: 1, Limit: Limit{Policy: InFlight, Window: time.Second}}}}, "the policy in_flight"},
 	} {

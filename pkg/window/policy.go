@@ -72,6 +72,16 @@ func (p Period) Covers(clock int64) bool {
 	return clock < p.Next*1e6 && p.Start*1e6-clock <= PeriodSlack.Microseconds()
 }
 
+// At returns the period for a store whose clock is so many microseconds after 1970: p, or after p.Next a
+// later one that is as long as the last one of p.
+func (p Period) At(clock int64) Period {
+	if length := p.Next - p.End; length > 0 && clock >= p.Next*1e6 {
+		p.Start = p.Next + (clock/1e6-p.Next)/length*length
+		p.End, p.Next = p.Start+length, p.Start+2*length
+	}
+	return p
+}
+
 // A StreamID is the digest of what names a stream. Zero names no stream.
 type StreamID uint64
 

@@ -33,16 +33,23 @@ func TestContract(t *testing.T) {
 	windowtest.Run(t, o, open)
 }
 
-func TestInFlight(t *testing.T) {
-	policytest.RunInFlight(t, windowtest.Options{Steps: 60_000}, func(t *testing.T) policytest.InFlightHarness {
-		var now atomic.Int64
-		s := memstore.New(memstore.Options{
-			Clock:         func() time.Duration { return time.Duration(now.Load()) },
-			SweepInterval: -1, // the clock is set back at will
-		})
-		t.Cleanup(func() { s.Close() })
-		return policytest.InFlightHarness{Stores: []window.Store{s}, SetNow: func(d time.Duration) { now.Store(int64(d)) }}
+// inFlight makes a harness for streams.
+func inFlight(t *testing.T) policytest.InFlightHarness {
+	var now atomic.Int64
+	s := memstore.New(memstore.Options{
+		Clock:         func() time.Duration { return time.Duration(now.Load()) },
+		SweepInterval: -1, // the clock is set back at will
 	})
+	t.Cleanup(func() { s.Close() })
+	return policytest.InFlightHarness{Stores: []window.Store{s}, SetNow: func(d time.Duration) { now.Store(int64(d)) }}
+}
+
+func TestInFlight(t *testing.T) {
+	policytest.RunInFlight(t, windowtest.Options{Steps: 60_000}, inFlight)
+}
+
+func TestBudgets(t *testing.T) {
+	policytest.RunBudgets(t, windowtest.Options{Steps: 60_000}, inFlight)
 }
 
 func TestOnce(t *testing.T) {

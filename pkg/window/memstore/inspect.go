@@ -164,7 +164,7 @@ func (t *table) list(ids []window.LogID, m inspect.Match, from uint32, effort in
 		effort -= bucketEffort
 		for l := *t.at(hash); l != nil; l = l.next {
 			effort -= logEffort
-			if bits.Reverse32(l.hash) >= from && !l.ofStream() && !l.ofOnceRecord() && m.Matches(l.key) {
+			if bits.Reverse32(l.hash) >= from && !l.ofStream() && !l.ofOnceRecord() && !l.ofHolds() && m.Matches(l.key) {
 				ids = append(ids, l.id())
 			}
 		}

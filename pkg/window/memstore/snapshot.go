@@ -19,7 +19,7 @@ import (
 // Numbers are big-endian.
 //
 //	magic     19  "slidegate-memstore\n"
-//	version    1  4
+//	version    1  5
 //	clock      8  the store's clock when Save began, microseconds since 1970
 //	logs          each:
 //	  key      4  its length, at least 1
@@ -35,7 +35,7 @@ import (
 //	checksum   4  CRC-32C of everything before
 const (
 	snapshotMagic   = "slidegate-memstore\n"
-	snapshotVersion = 4
+	snapshotVersion = 5
 
 	logHeaderBytes = 4 + 4 + 8 + 4
 	trailerBytes   = 8 + 8 + 4
@@ -260,13 +260,13 @@ func (l *loader) readLog() (bool, error) {
 		id          = window.LogID{Policy: name(word).policy(), Scope: name(word).scope()}
 	)
 	switch {
-	case id.Policy > onceRecords:
+	case id.Policy >= holdsOf+window.InFlight:
 		return false, badSnapshot("it has a log of the policy %d, which this program does not know", id.Policy)
 	case id.Policy == onceRecords:
 		id.Window = name(word).window()
 	case micros > uint64(window.MaxWindow.Microseconds()):
 		return false, badSnapshot("a window of %d us cannot be", micros)
-	case id.Policy >= window.InFlight:
+	case id.Policy == window.InFlight || id.Policy == streams:
 		if micros != 0 {
 			return false, badSnapshot("a log of requests in flight has a window of %d us", micros)
 		}
@@ -306,6 +306,9 @@ func (l *loader) judge(id window.LogID) error {
 		return nil
 	}
 	contents, err := packed.Decode(l.packed)
+	if id.Policy >= holdsOf {
+		id = window.LogID{Policy: window.InFlight}
+	}
 	switch {
 	case err != nil:
 		return badSnapshot("%w", err)

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -26,7 +27,7 @@ import (
 //	0  kind   1   0xA6 while the stream may hold something, 0xA7 after its end
 //	1  until  7   milliseconds of the store's clock, rounded up: the end of the last hold, or
 //	              until when the stream is denied
-//	8  logs   each: its scope 1, the length of its key 4, its key
+//	8  logs   each: its scope 1, its policy 1, the length of its key 4, its key, and of a budget [appendTerms]
 //
 // A group locks the shard of its stream with those of its logs. End locks the stream's shard
 // first and notes the end. From then on no check of the stream is allowed. So End can remove
@@ -38,7 +39,7 @@ const (
 	kindEnded  = 0xA7
 
 	atKeys      = 8
-	keySize     = 5 // the scope, and the length of a key
+	keySize     = 6 // the scope, the policy, and the length of a key
 	streamIDLen = 8
 
 	// maxStreamLogs is the most logs in which one stream holds something. In a further one it
@@ -55,10 +56,11 @@ var _ window.Releaser = (*Store)(nil)
 
 // A stream is what the store remembers of a stream. It refers to the bytes of its log.
 type stream struct {
-	ended bool
-	until int64 // milliseconds
-	keys  []byte
-	logs  int // the number of keys
+	ended    bool
+	until    int64 // milliseconds
+	keys     []byte
+	logs     int  // the number of keys
+	reserved bool // one is that of a budget
 }
 
 // readStream reads the bytes of a stream's log. It returns false if the bytes are something else.
@@ -70,29 +72,52 @@ func readStream(b []byte) (s stream, ok bool) {
 	s.until = int64(binary.BigEndian.Uint64(b) & (1<<56 - 1)) // the kind is above it
 	s.keys = b[atKeys:]
 	for rest := s.keys; len(rest) > 0; s.logs++ {
-		if len(rest) < keySize || uint64(len(rest)-keySize) < uint64(binary.BigEndian.Uint32(rest[1:])) {
+		if len(rest) < keySize || window.Policy(rest[1]) > window.InFlight || uint64(len(rest)) < entryBytes(rest) {
 			return stream{}, false
 		}
-		rest = rest[keySize+binary.BigEndian.Uint32(rest[1:]):]
+		s.reserved = s.reserved || window.Policy(rest[1]) != window.InFlight
+		rest = rest[entryBytes(rest):]
 	}
 	return s, true
 }
 
-// all yields the scopes and the keys of the logs in which the stream may hold something.
-func (s *stream) all(yield func(scope window.Scope, key []byte) bool) {
-	for rest := s.keys; len(rest) > 0; {
-		next := keySize + binary.BigEndian.Uint32(rest[1:])
-		if !yield(window.Scope(rest[0]), rest[keySize:next]) {
-			return
-		}
-		rest = rest[next:]
+// entryBytes returns the length of the entry of a log, by its beginning.
+func entryBytes(b []byte) uint64 {
+	n := keySize + uint64(binary.BigEndian.Uint32(b[2:]))
+	if window.Policy(b[1]) != window.InFlight {
+		n += termsBytes
 	}
+	return n
+}
+
+// entrySize returns the length of the entry of a check's log.
+func entrySize(c *window.Check) int {
+	if c.Budget != nil {
+		return keySize + len(c.Key) + termsBytes
+	}
+	return keySize + len(c.Key)
+}
+
+// A streamEntry is a log in which a stream may hold something.
+type streamEntry struct {
+	scope      window.Scope
+	policy     window.Policy
+	key, terms []byte
+}
+
+// cutEntry returns the first of the logs in which a stream may hold something, and the others. keys are not
+// empty.
+func cutEntry(keys []byte) (l streamEntry, rest []byte) {
+	next, key := entryBytes(keys), keySize+binary.BigEndian.Uint32(keys[2:])
+	return streamEntry{window.Scope(keys[0]), window.Policy(keys[1]), keys[keySize:key], keys[key:next]}, keys[next:]
 }
 
 // has reports whether the stream may hold something in the log of a check.
 func (s *stream) has(c *window.Check) bool {
-	for scope, key := range s.all {
-		if scope == c.Scope && string(key) == c.Key {
+	for rest := s.keys; len(rest) > 0; {
+		var l streamEntry
+		if l, rest = cutEntry(rest); l.scope == c.Scope && l.policy == c.Limit.Policy && string(l.key) == c.Key &&
+			(l.policy == window.InFlight || binary.BigEndian.Uint64(l.terms) == uint64(c.Limit.Window)) {
 			return true
 		}
 	}
@@ -189,7 +214,7 @@ type streamState struct {
 	known stream
 }
 
-// needsMore reports whether a group has a stream or an idempotency record.
+// needsMore reports whether a group has a stream, which a budget needs too, or an idempotency record.
 func needsMore(checks []window.Check) bool {
 	for i := range checks {
 		if checks[i].Stream != 0 || checks[i].RecordsOnce() {
@@ -203,6 +228,7 @@ func needsMore(checks []window.Check) bool {
 type extra struct {
 	flight      streamState
 	onceRecords []onceRecord // one for each check; nil: the group has none
+	held        []heldLog    // likewise
 }
 
 // look reads the records of the stream and of the idempotency keys of a group, at the time now in
@@ -212,6 +238,11 @@ func (more *extra) look(checks []window.Check, group []checkState, now int64, un
 		group[len(checks)].log = more.flight.lookAll(checks, group, now, unconditional)
 	}
 	more.lookOnceRecords(checks, group, group[len(checks)+1:], now)
+	for i := range more.held {
+		if h := &more.held[i]; h.shard != nil {
+			group[len(checks)+1+i].log = h.shard.find(h.id, h.hash)
+		}
+	}
 }
 
 // record remembers what a group has charged.
@@ -279,7 +310,7 @@ func (st *streamState) fits(c *window.Check, a *checkState) bool {
 	if st.log != nil {
 		return false // rare, and makeRoom counts it
 	}
-	mine, streams := a.most(c), logBytes+int64(streamBytes(atKeys+keySize+len(c.Key)))
+	mine, streams := a.most(c), logBytes+int64(streamBytes(atKeys+entrySize(c)))
 	if a.shard == st.shard {
 		return a.shard.within(a.shard.easy, mine+streams)
 	}
@@ -293,7 +324,7 @@ func (st *streamState) need(checks []window.Check, group []checkState) (n int64)
 	}
 	for i := range checks {
 		if c, a := &checks[i], &group[i]; c.Stream != 0 && a.charged && a.ended == 0 && grows(c) && !st.known.has(c) {
-			n += int64(keySize + len(c.Key))
+			n += int64(entrySize(c))
 		}
 	}
 	if n > 0 && st.log == nil {
@@ -314,11 +345,15 @@ func (st *streamState) recordAll(checks []window.Check, group []checkState, now 
 // record remembers the log of a check, if the stream holds something there now. now is in
 // microseconds.
 func (st *streamState) record(c *window.Check, a *checkState, now int64) {
-	if a.ended > 0 || !a.state.Holds() {
+	until := millisAt(now, c.Limit.Window)
+	holds := &a.state
+	if a.held != nil {
+		holds, until = &a.held.state.State, a.held.state.Until()
+	}
+	if a.ended > 0 || !holds.Holds() {
 		return
 	}
-	until := millisAt(now, c.Limit.Window)
-	size := atKeys + keySize + len(c.Key)
+	size := atKeys + entrySize(c)
 	if st.log == nil {
 		st.log = st.shard.addStream(st.id, st.hash, size)
 		appendLog(st.log.packed[:atKeys], c)
@@ -343,7 +378,11 @@ func (st *streamState) record(c *window.Check, a *checkState, now int64) {
 
 // appendLog appends the log of a check, in which a stream holds something.
 func appendLog(b []byte, c *window.Check) []byte {
-	return append(binary.BigEndian.AppendUint32(append(b, byte(c.Scope)), uint32(len(c.Key))), c.Key...)
+	b = append(binary.BigEndian.AppendUint32(append(b, byte(c.Scope), byte(c.Limit.Policy)), uint32(len(c.Key))), c.Key...)
+	if c.Budget != nil {
+		return appendTerms(b, c)
+	}
+	return b
 }
 
 // putHead writes what the bytes of a stream begin with. until is in milliseconds.
@@ -352,8 +391,8 @@ func putHead(b []byte, kind uint64, until int64) {
 }
 
 // End implements [window.Releaser]. It waits only for short locks. The errors are that of ctx,
-// [window.ErrBadCheck] for the stream zero, and [ErrFull]: then everything is given back, but
-// later checks of the stream are not denied.
+// [window.ErrBadCheck] for an invalid ending, and [ErrFull]: then all requests in flight are given back, but
+// later checks of the stream may not be denied, and reservations may stay until they expire.
 func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Settled, err error) {
 	if err := end.Valid(); err != nil {
 		return settled, fmt.Errorf("memstore: %w", err)
@@ -362,16 +401,29 @@ func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Sett
 		return settled, fmt.Errorf("memstore: %w", err)
 	}
 	var buf [maxSpareBytes]byte
-	in, err := s.noteEnd(end.Stream, min(end.Deny, window.MaxWindow), buf[:0])
-	for scope, key := range in.all {
-		settled.Released = s.dropHold(scope, key, end.Stream) || settled.Released
+	in, again, err := s.noteEnd(&end, buf[:0])
+	if again {
+		return settled, nil
+	}
+	if len(end.Costs) == 0 && !in.reserved {
+		for rest := in.keys; len(rest) > 0; {
+			var l streamEntry
+			l, rest = cutEntry(rest)
+			settled.Released = s.dropHold(l.scope, l.key, end.Stream) || settled.Released
+		}
+		return settled, err
+	}
+	settled, failed := s.settleAll(end, slices.Clone(in.keys)) // in is on the stack
+	if err == nil && failed != nil {
+		err = fmt.Errorf("memstore: %w", failed)
 	}
 	return settled, err
 }
 
 // noteEnd notes that a stream has ended, and returns the logs in which it may hold something.
-// Their keys are appended to buf.
-func (s *Store) noteEnd(id window.StreamID, deny time.Duration, buf []byte) (in stream, err error) {
+// Their keys are appended to buf. again says that the stream had ended before, and is denied.
+func (s *Store) noteEnd(end *window.Ending, buf []byte) (in stream, again bool, err error) {
+	id, deny := end.Stream, min(end.Deny, window.MaxWindow)
 	i, hash := s.shardOfStream(id)
 	sh := &s.shards[i]
 	sh.mu.Lock()
@@ -381,19 +433,22 @@ func (s *Store) noteEnd(id window.StreamID, deny time.Duration, buf []byte) (in 
 	if l != nil {
 		known, _ := readStream(l.packed)
 		if known.ended && !known.over(now) {
-			return stream{}, nil
+			return stream{}, true, nil
 		}
-		in.keys = append(buf, known.keys...)
+		in.keys, in.reserved = append(buf, known.keys...), known.reserved
+	}
+	if len(end.Costs) > 0 && !end.Denied || in.reserved {
+		deny = max(deny, window.MinSettled)
 	}
 	if deny <= 0 {
 		if l != nil {
 			sh.remove(l)
 		}
-		return in, nil
+		return in, false, nil
 	}
 	if l == nil {
 		if err := sh.makeRoom(logBytes+int64(streamBytes(atKeys)), now, nil); err != nil {
-			return in, err
+			return in, false, err
 		}
 		l = sh.addStream(id, hash, atKeys)
 	} else if l.packed = l.packed[:atKeys]; cap(l.packed) > maxSpareBytes {
@@ -401,7 +456,7 @@ func (s *Store) noteEnd(id window.StreamID, deny time.Duration, buf []byte) (in 
 	}
 	putHead(l.packed, kindEnded, millisAt(now, deny))
 	sh.offerNew(l, now)
-	return in, nil
+	return in, false, nil
 }
 
 // dropHold removes the hold of a stream from a log, and reports whether there was one.

@@ -20,11 +20,6 @@ func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisio
 	if err := window.Validate(checks, decisions); err != nil {
 		return true, fmt.Errorf("memstore: %w", err)
 	}
-	for i := range checks {
-		if checks[i].Budget != nil {
-			return true, fmt.Errorf("memstore: %w: check %d: this store has no budgets yet", window.ErrBadCheck, i)
-		}
-	}
 	if err := ctx.Err(); err != nil {
 		return true, fmt.Errorf("memstore: %w", err)
 	}
@@ -37,7 +32,7 @@ func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
 		switch c := &checks[0]; {
 		case c.Stream == 0 && !c.RecordsOnce():
 			return s.takeOne(c, &decisions[0])
-		case c.Stream != 0 && !c.Mode.Unconditional():
+		case c.Stream != 0 && c.Budget == nil && !c.Mode.Unconditional():
 			return s.takeInFlight(c, &decisions[0])
 		}
 	}
@@ -156,7 +151,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 	var verdict window.Verdict
 	touched, unconditional := s.locateGroup(checks, group, decisions, &verdict)
 	if more != nil {
-		touched |= s.locateStreamOf(&more.flight, checks, group) | s.onceRecordsOf(more, checks, group)
+		touched |= s.locateStreamOf(&more.flight, checks, group) | s.onceRecordsOf(more, checks, group) | s.heldOf(more, checks, group)
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -188,7 +183,11 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 		}
 	}
 	for i := range checks {
-		if c, a := &checks[i], &group[i]; a.shard != nil && a.charged && !c.Mode.Unconditional() {
+		switch c, a := &checks[i], &group[i]; {
+		case a.shard == nil || !a.charged || c.Mode.Unconditional():
+		case a.held != nil:
+			a.reserve(c, now)
+		default:
 			a.record(c, now)
 		}
 	}
@@ -202,6 +201,10 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 		}
 		if unconditional {
 			a.look(c, now) // another check of the group may have written to the log
+		}
+		if a.held != nil {
+			a.held.state.Answer(&a.state, c, a.room, &decisions[i])
+			continue
 		}
 		a.answer(c, &decisions[i])
 		decisions[i].Repeated = a.paid
@@ -217,6 +220,9 @@ func judgeRest(checks []window.Check, group []checkState, now int64, verdict *wi
 				return errPeriod
 			}
 			a.look(c, now)
+			if a.held != nil {
+				a.held.look(c, now, a.fresh, a.ended)
+			}
 			a.judge(c, verdict)
 		}
 	}
@@ -287,10 +293,11 @@ type checkState struct {
 	hash    uint32
 	room    bool
 	charged bool
-	fresh   bool  // the stream of the check holds nothing in the log
-	paid    bool  // the check is a repeat
-	cut     bool  // a part of the cost was not recorded
-	ended   int64 // until when the stream of the check is denied, in milliseconds; or 0
+	fresh   bool     // the stream of the check holds nothing in the log
+	paid    bool     // the check is a repeat
+	cut     bool     // a part of the cost was not recorded
+	ended   int64    // until when the stream of the check is denied, in milliseconds; or 0
+	held    *heldLog // of a budget
 	state   packed.State
 }
 
@@ -330,6 +337,8 @@ func (a *checkState) judge(c *window.Check, group *window.Verdict) {
 	switch {
 	case a.paid:
 		a.room = true
+	case a.held != nil:
+		a.room = a.held.state.Room(&a.state, c)
 	case c.Limit.Policy != window.InFlight && c.Mode != window.Refund:
 		a.room = a.state.View().Room(c.Limit.Hits, c.Cost)
 	default:
@@ -361,6 +370,11 @@ func (a *checkState) record(c *window.Check, now int64) {
 	default:
 		a.state.Charge(c)
 	}
+	a.keep(c, now)
+}
+
+// keep makes the log have the bytes as they are now, and makes a new one if there are any.
+func (a *checkState) keep(c *window.Check, now int64) {
 	packed := a.state.Log()
 	if a.log != nil {
 		a.shard.keep(a.log, packed)

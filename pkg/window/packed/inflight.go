@@ -3,6 +3,7 @@ package packed
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -11,23 +12,26 @@ import (
 
 // # The holds of a log
 //
-// A log of [window.InFlight] is one string of bytes, the same in the memory of a process and in
+// A log of [window.InFlight], and what streams have reserved of a budget, is one string of bytes, the same
+// in the memory of a process and in
 // Redis. Numbers are big-endian. It is a header and holds:
 //
 //	0  kind     1   0xA5
 //	1  clock    7   the log's clock: the time of its last write, microseconds
 //	8  mark     1   of a charge that may be taken back; Redis alone uses it
-//	9  sum      4   all costs of the holds, those of expired ones too
-//	13 holds    17 each
+//	9  sum      7   all costs of the holds, those of expired ones too
+//	16 length   4   of a budget: the shortest time that a hold lasts, milliseconds; in flight 0
+//	20 keep     4   of a budget: for how long the last hold counts after its end, seconds; in flight 0
+//	24 holds    21 each
 //
 // A hold is:
 //
 //	stream   8   never zero
 //	ends     6   milliseconds since the clock's zero, rounded up; it counts until then
-//	cost     3   zero: the stream has ended, and is denied until then (a tombstone)
+//	cost     7   zero: the stream has ended, and is denied until then (a tombstone)
 //
 // The holds are in the order of their ends, and later ones behind earlier ones with the same
-// end. So the expired holds are the first ones, and every write drops them. No stream has two
+// end. So the expired holds are the first ones, and every write drops them: see [Held] for those of a budget. No stream has two
 // holds. A log without holds is removed. All bytes are read and written at once, so their
 // number is bounded: [maxHolds].
 //
@@ -37,16 +41,20 @@ import (
 const (
 	atHoldMark = 8
 	atHoldSum  = atPolicy
-	atHolds    = 13
+	atLength   = 16
+	atKeep     = 20
+	atHolds    = 24
 
-	holdBytes  = 17
+	holdBytes  = 21
 	atHoldEnds = 8  // in a hold
 	atHoldCost = 14 // in a hold
 
 	briefHolds = 32
 
 	// maxHoldCost is the largest cost of one hold. Only [window.Always] can ask for more.
-	maxHoldCost = 1<<24 - 1
+	maxHoldCost = math.MaxUint32
+	// costMask has the bits of a cost and of the sum.
+	costMask = 1<<56 - 1
 	// maxHolds is the most holds of a log, tombstones included. A limit has at most
 	// MaxInFlight holds, so only [window.Always] and tombstones can reach it.
 	maxHolds = 2 * window.MaxInFlight
@@ -62,27 +70,28 @@ func (s *State) LookNew(log []byte, clock int64, c *window.Check) {
 		s.Look(log, clock, c)
 		return
 	}
-	s.lookHolds(log, clock, c, true)
+	s.lookHolds(log, clock, c.Limit.Window, c.Stream, true)
 }
 
-// lookHolds is [State.Look] for a log of [window.InFlight], as the stream of the check sees it. The
-// stream zero holds nothing and has not ended. fresh says that the same is known of the stream.
-func (s *State) lookHolds(log []byte, clock int64, c *window.Check, fresh bool) {
+// lookHolds is [State.Look] for a log of [window.InFlight], as a stream sees it. The
+// stream zero holds nothing and has not ended. fresh says that the same is known of the stream. length is
+// that of a hold.
+func (s *State) lookHolds(log []byte, clock int64, length time.Duration, stream window.StreamID, fresh bool) {
 	v := &s.view
 	v.frame = frame{}
 	v.log = log
 	v.real = min(max(clock, 0), window.MaxClock)
 	v.now = v.real
-	v.win = c.Limit.Window.Microseconds()
+	v.win = length.Microseconds()
 	v.live, v.used, v.corrupt = 0, 0, false
-	s.stream, s.streamHold, s.ended, s.fresh = c.Stream, -1, 0, false
+	s.stream, s.streamHold, s.ended, s.fresh = stream, -1, 0, false
 	if len(log) == 0 || !s.readHeader() || !s.readHolds() || !s.countLook(fresh) {
 		v.log, v.corrupt = nil, len(log) > 0
 		v.frame = frame{}
 		v.now, v.live, v.used = v.real, 0, 0
 		return
 	}
-	if s.streamHold >= 0 && holdCost(log, s.streamHold) == 0 {
+	if s.streamHold >= 0 && holdCost(log, s.streamHold) == 0 && holdEnds(log, s.streamHold)*coarse > v.now {
 		s.ended = holdEnds(log, s.streamHold)
 	}
 }
@@ -104,7 +113,7 @@ func (s *State) countLook(fresh bool) bool {
 		if ends < before {
 			return false
 		}
-		sum, before = sum+uint64(binary.BigEndian.Uint32(b[atHoldCost-1:])&maxHoldCost), ends
+		sum, before = sum+binary.BigEndian.Uint64(b[atHoldCost-1:])&costMask, ends
 	}
 	if sum != s.sum() {
 		return false
@@ -127,7 +136,7 @@ func (s *State) brief() bool {
 func (s *State) holdEnd() int64 { return (s.view.now + s.view.win + coarse - 1) / coarse }
 
 // sum returns the sum of the header.
-func (s *State) sum() uint64 { return uint64(binary.BigEndian.Uint32(s.view.log[atHoldSum:])) }
+func (s *State) sum() uint64 { return binary.BigEndian.Uint64(s.view.log[atHoldSum-1:]) & costMask }
 
 // find returns the hold of the stream from hold from up to, but not, hold to, or -1.
 func (s *State) find(from, to int) int {
@@ -158,6 +167,9 @@ func (s *State) find(from, to int) int {
 func (s *State) countHolds() {
 	v := &s.view
 	sum := s.sum()
+	if s.ofBudget {
+		return // Held.count does it
+	}
 	for v.live < v.total && holdEnds(v.log, v.live)*coarse <= v.now {
 		sum -= min(holdCost(v.log, v.live), sum)
 		v.live++
@@ -185,7 +197,7 @@ func holdEnds(b []byte, i int) int64 {
 
 // holdCost returns the cost of the i-th hold.
 func holdCost(b []byte, i int) uint64 {
-	return uint64(binary.BigEndian.Uint32(b[atHolds+i*holdBytes+atHoldCost-1:]) & maxHoldCost)
+	return binary.BigEndian.Uint64(b[atHolds+i*holdBytes+atHoldCost-1:]) & costMask
 }
 
 // Ended notes that the stream of the check has ended, by what the store knows besides the
@@ -213,7 +225,7 @@ func (s *State) roomHolds(limit, cost uint64) bool {
 // cost already, or has ended.
 func (s *State) chargeHold(c *window.Check) {
 	v := &s.view
-	cost := min(c.Cost, maxHoldCost, maxUsed-v.used)
+	cost := min(c.Cost, maxHoldCost)
 	if cost == 0 || s.ended > 0 || s.Holds() || s.stream == 0 || v.total-v.live >= maxHolds {
 		return
 	}
@@ -297,9 +309,10 @@ func (s *State) cutHold() {
 	s.writeHolds()
 }
 
+// putCost writes seven bytes.
 func putCost(b []byte, cost uint64) {
-	b[0] = byte(cost >> 16)
-	binary.BigEndian.PutUint16(b[1:], uint16(cost))
+	b[0], b[1], b[2] = byte(cost>>48), byte(cost>>40), byte(cost>>32)
+	binary.BigEndian.PutUint32(b[3:], uint32(cost))
 }
 
 // dropHolds makes room for more holds. If the bytes have to move, the expired holds stay
@@ -349,7 +362,10 @@ func (s *State) writeHolds() {
 	v.clock = v.now
 	binary.BigEndian.PutUint64(v.log, (kindPolicy+uint64(window.InFlight))<<56|uint64(v.now))
 	v.log[atHoldMark] = 0
-	binary.BigEndian.PutUint32(v.log[atHoldSum:], uint32(v.used))
+	putCost(v.log[atHoldSum:], v.used)
+	if !s.ofBudget {
+		clear(v.log[atLength:atHolds])
+	}
 }
 
 // growthHold is [State.Growth] for a log of holds.
@@ -417,7 +433,7 @@ type Hold struct {
 	// Ends is when the hold ends by itself. It counts from the zero of the store's clock.
 	Ends time.Duration
 	// Cost is zero if the stream has ended: it is denied until Ends.
-	Cost uint32
+	Cost uint64
 }
 
 // decodeHolds reads a log of holds and checks all of it.
@@ -439,7 +455,7 @@ func decodeHolds(b []byte) (Contents, error) {
 		h := Hold{
 			Stream: window.StreamID(binary.BigEndian.Uint64(b[atHolds+i*holdBytes:])),
 			Ends:   time.Duration(holdEnds(b, i)) * time.Millisecond,
-			Cost:   uint32(holdCost(b, i)),
+			Cost:   holdCost(b, i),
 		}
 		switch {
 		case h.Stream == 0:
@@ -450,10 +466,10 @@ func decodeHolds(b []byte) (Contents, error) {
 			return Contents{}, notLog("hold %d ends before the one before", i)
 		}
 		seen[h.Stream] = true
-		sum += uint64(h.Cost)
+		sum += h.Cost
 		holds[i] = h
 	}
-	if said := binary.BigEndian.Uint32(b[atHoldSum:]); sum != uint64(said) {
+	if said := s.sum(); sum != said {
 		return Contents{}, notLog("the costs of the holds are %d, and the header says %d", sum, said)
 	}
 	return Contents{Policy: window.InFlight, Clock: micros(s.view.clock), Bytes: len(b), Holds: holds}, nil
@@ -463,7 +479,7 @@ func decodeHolds(b []byte) (Contents, error) {
 func (c *Contents) writeHolds(b *strings.Builder) {
 	var sum uint64
 	for _, h := range c.Holds {
-		sum += uint64(h.Cost)
+		sum += h.Cost
 	}
 	fmt.Fprintf(b, "holds    %d, cost %d\n", len(c.Holds), sum)
 	for _, h := range c.Holds {

@@ -45,14 +45,14 @@ func TestCorruptHolds(t *testing.T) {
 		{"all but the first 100 ms", func([]byte, *window.Check) {}, now + 9_900_000, true},
 		{"the first has expired", func([]byte, *window.Check) {}, 1e12 + 10_000_000, false},
 		{"a hold that is longer than the check's", func(_ []byte, c *window.Check) { c.Limit.Window -= time.Millisecond }, now, false},
-		{"the first has ended", func(log []byte, _ *window.Check) { at(log, 0)[16] = 0 }, now, false},
-		{"the last has ended", func(log []byte, _ *window.Check) { at(log, 39)[16] = 0 }, now, false},
+		{"the first has ended", func(log []byte, _ *window.Check) { at(log, 0)[20] = 0 }, now, false},
+		{"the last has ended", func(log []byte, _ *window.Check) { at(log, 39)[20] = 0 }, now, false},
 		{"the first ends last", func(log []byte, _ *window.Check) { at(log, 0)[12]++ }, now, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			log, c := bytes.Clone(long), flightOf(1000)
 			tt.change(log, c)
-			log[atHoldSum+3] = 49
+			log[atHoldSum+6] = 49
 			var s State
 			s.Look(log, tt.clock, c)
 			if !s.Corrupt() || s.Log() != nil || !s.Room(c) {
@@ -71,7 +71,7 @@ func TestCorruptHolds(t *testing.T) {
 	for streams, believed := range map[int]bool{0: false, 1: false, 32: false, 33: true} {
 		log, now := heldBy(max(streams, 1))
 		log = log[:atHolds+streams*holdBytes]
-		log[atHoldSum+3] = 49
+		log[atHoldSum+6] = 49
 		var s State
 		if s.LookNew(log, now, flightOf(1000)); s.Corrupt() == believed {
 			t.Errorf("%d holds: corrupt %t, want %t", streams, s.Corrupt(), !believed)

@@ -67,6 +67,7 @@ type State struct {
 	stream     window.StreamID // of the check
 	streamHold int             // the hold of the stream, or -1
 	ended      int64           // until when the stream is denied because it has ended, in milliseconds; or 0
+	ofBudget   bool            // the holds are those of a Held
 }
 
 // View returns the view of a log of [window.Sliding]. Its methods are those of s for that policy, without
@@ -87,7 +88,7 @@ func (s *State) Look(log []byte, clock int64, c *window.Check) {
 		v.Look(log, clock, c.Limit.Window)
 		return
 	case window.InFlight:
-		s.lookHolds(log, clock, c, false)
+		s.lookHolds(log, clock, c.Limit.Window, c.Stream, false)
 		return
 	default:
 	}

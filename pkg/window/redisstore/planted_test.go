@@ -264,7 +264,7 @@ func TestEndedHoldAmongOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const second = 13 + 17 // of the holds: a stream of 8 bytes, then the end
+	const second = 24 + 21 // of the holds: a stream of 8 bytes, then the end
 	copy(value[second+8:second+14], make([]byte, 6))
 	if err := r.client.Set(t.Context(), key, value, time.Minute).Err(); err != nil {
 		t.Fatal(err)
@@ -292,8 +292,8 @@ func TestPlantedHolds(t *testing.T) {
 		value := damageHolds(rnd, randomHolds(rnd, &clock))
 		clock += []int64{0, 1, -second, second, 9 * second, 10 * second}[rnd.IntN(6)]
 		sum := uint64(0)
-		if len(value) >= 13 {
-			sum = uint64(binary.BigEndian.Uint32(value[9:]))
+		if len(value) >= 24 {
+			sum = binary.BigEndian.Uint64(value[8:]) & (1<<56 - 1)
 		}
 		c := flight(window.StreamID(1+rnd.IntN(70)), []uint64{1, 20, max(sum, 1), sum + 1, sum + 2}[rnd.IntN(5)], []uint64{0, 1, 1, 2, 3}[rnd.IntN(5)])
 		c.Limit.Window = []time.Duration{10 * time.Second, 10 * time.Second, time.Second}[rnd.IntN(3)]

@@ -2,7 +2,7 @@
 -- reads the first such check, and streams.lua always. It translates inflight.go of package
 -- packed, whose comments give the reasons. The same test vectors hold for both, byte by byte.
 --
--- The format of a log is '>BI7BI4' (kind 165, clock, mark, sum of all costs) and '>c8I6I3' for
+-- The format of a log is '>BI7BI7I4I4' (kind 165, clock, mark, sum of all costs, and 0 twice) and '>c8I6I7' for
 -- each hold (stream, end in milliseconds, cost), in the order of their ends. A cost of 0 says
 -- that the stream has ended. A log without holds is removed.
 --
@@ -11,7 +11,7 @@
 -- and '>I4c0' for the name of each log in which the stream may hold something.
 --
 -- It uses clock, latest_clock, call, pack and read of the script that includes it. The i-th hold of a log,
--- counted from 1, begins at byte 17 * i - 3. The first 557 bytes are read first: 32 holds.
+-- counted from 1, begins at byte 21 * i + 4. The first 696 bytes are read first: 32 holds.
 
 holds = {}
 
@@ -21,15 +21,15 @@ local latest = latest_clock / 1000 + 400 * 86400 * 1000 + 1 -- the latest possib
 
 -- find_hold returns the number of a stream's hold, from the given hold on, or nil.
 local function find_hold(bytes, stream, from)
-  local at = find(bytes, stream, 17 * from - 3, true)
-  while at and at % 17 ~= 14 do
+  local at = find(bytes, stream, 21 * from + 4, true)
+  while at and at % 21 ~= 4 do
     at = find(bytes, stream, at + 1, true)
   end
-  return at and (at + 3) / 17
+  return at and (at - 4) / 21
 end
 
 -- head reads the beginning and the end of a log as a stream sees it, which holds nothing there.
--- bytes are the first 557 bytes or all. It returns nil if the value is not a log of holds. Of
+-- bytes are the first 696 bytes or all. It returns nil if the value is not a log of holds. Of
 -- the result:
 --   part   not all was read
 --   brief  the last hold has a cost, and the first has not expired and does not end later
@@ -39,26 +39,26 @@ function holds.head(key, bytes, stream)
   if bytes == '' then
     return s
   end
-  local size, tail = #bytes, sub(bytes, -9)
-  if size == 557 then
+  local size, tail = #bytes, sub(bytes, -13)
+  if size == 696 then
     size = call('STRLEN', key)
-    tail = call('GETRANGE', key, string.format('%d', size - 9), '-1')
+    tail = call('GETRANGE', key, string.format('%d', size - 13), '-1')
   end
-  s.total, s.part = (size - 13) / 17, size > #bytes
-  if size < 13 or (size - 13) % 17 ~= 0 or s.total > most_holds then
+  s.total, s.part = (size - 24) / 21, size > #bytes
+  if size < 24 or (size - 24) % 21 ~= 0 or s.total > most_holds then
     return nil
   end
-  local kind, log_clock, mark, sum = read('>BI7BI4', bytes)
+  local kind, log_clock, mark, sum = read('>BI7BI7', bytes)
   local pays = 0
   if s.total > 0 then
-    s.last, pays = read('>I6I3', tail)
+    s.last, pays = read('>I6I7', tail)
   end
   if kind ~= 165 or log_clock > latest_clock or s.last > latest then
     return nil
   end
   s.now, s.used = math.max(log_clock, clock), sum
   if s.part then
-    local ends = read('>I6', bytes, 22)
+    local ends = read('>I6', bytes, 33)
     s.brief = pays > 0 and ends * 1000 > s.now and ends <= s.last
   end
   return s
@@ -68,11 +68,11 @@ end
 -- header contradicts the holds, or they are not in the order of their ends.
 function holds.whole(s)
   if s.part then
-    s.bytes, s.part = call('GETRANGE', s.key, '0', '340012'), false
+    s.bytes, s.part = call('GETRANGE', s.key, '0', '420023'), false
   end
   local bytes, sum, before = s.bytes, 0, 0
-  for at = 22, #bytes, 17 do
-    local ends, cost = read('>I6I3', bytes, at)
+  for at = 33, #bytes, 21 do
+    local ends, cost = read('>I6I7', bytes, at)
     if ends < before then
       return false
     end
@@ -83,7 +83,7 @@ function holds.whole(s)
   end
   s.used = 0
   while s.expired < s.total do
-    local ends, cost = read('>I6I3', bytes, 17 * s.expired + 22)
+    local ends, cost = read('>I6I7', bytes, 21 * s.expired + 33)
     if ends * 1000 > s.now then
       s.used = sum
       break
@@ -93,7 +93,7 @@ function holds.whole(s)
   s.stream_hold = find_hold(bytes, s.stream, s.expired + 1)
   if s.stream_hold then
     local ends
-    ends, s.cost = read('>I6I3', bytes, 17 * s.stream_hold + 5)
+    ends, s.cost = read('>I6I7', bytes, 21 * s.stream_hold + 12)
     if s.cost == 0 then
       s.ended = ends
     end
@@ -109,40 +109,40 @@ end
 -- write writes the given holds, as three strings.
 local function write(key, s, before, hold, after)
   local size = #before + #hold + #after
-  s.total, s.expired = size / 17, 0
+  s.total, s.expired = size / 21, 0
   if size == 0 then
     s.bytes = ''
     call('UNLINK', key)
     return
   end
-  s.bytes = pack('>BI7BI4', 165, s.now, 0, s.used) .. before .. hold .. after
-  s.last = read('>I6', s.bytes, size + 5)
+  s.bytes = pack('>BI7BI7I4I4', 165, s.now, 0, s.used, 0, 0) .. before .. hold .. after
+  s.last = read('>I6', s.bytes, size + 12)
   call('SET', key, s.bytes, 'PX', life(s.last))
 end
 
 -- put adds a hold of the stream. If not all was read, the hold ends last.
 local function put(key, s, ends, cost)
-  local hold = pack('>c8I6I3', s.stream, ends, cost)
+  local hold = pack('>c8I6I7', s.stream, ends, cost)
   s.used, s.cost = s.used + cost, cost
   if s.part then
     s.total, s.last = s.total + 1, ends
-    call('SETRANGE', key, '0', pack('>BI7BI4', 165, s.now, 0, s.used))
+    call('SETRANGE', key, '0', pack('>BI7BI7I4I4', 165, s.now, 0, s.used, 0, 0))
     call('APPEND', key, hold)
     call('PEXPIRE', key, life(ends))
     return
   end
   local position = s.total
-  while position > s.expired and read('>I6', s.bytes, 17 * position + 5) > ends do
+  while position > s.expired and read('>I6', s.bytes, 21 * position + 12) > ends do
     position = position - 1
   end
-  write(key, s, sub(s.bytes, 17 * s.expired + 14, 17 * position + 13), hold, sub(s.bytes, 17 * position + 14))
+  write(key, s, sub(s.bytes, 21 * s.expired + 25, 21 * position + 24), hold, sub(s.bytes, 21 * position + 25))
 end
 
 -- cut removes the hold of the stream, or replaces it by a smaller one.
 local function cut(key, s, left)
   s.used = s.used - s.cost + left
-  local smaller = left > 0 and sub(s.bytes, 17 * s.stream_hold - 3, 17 * s.stream_hold + 10) .. pack('>I3', left) or ''
-  write(key, s, sub(s.bytes, 17 * s.expired + 14, 17 * s.stream_hold - 4), smaller, sub(s.bytes, 17 * s.stream_hold + 14))
+  local smaller = left > 0 and sub(s.bytes, 21 * s.stream_hold + 4, 21 * s.stream_hold + 17) .. pack('>I7', left) or ''
+  write(key, s, sub(s.bytes, 21 * s.expired + 25, 21 * s.stream_hold + 3), smaller, sub(s.bytes, 21 * s.stream_hold + 25))
   s.cost = left
 end
 
@@ -156,7 +156,7 @@ function holds.finish(key, s, deny)
   elseif deny > 0 and s.ended == 0 and s.total - s.expired < most_holds then
     put(key, s, math.ceil((s.now + deny) / 1000), 0)
   elseif (find_hold(s.bytes, s.stream, 1) or math.huge) <= s.expired then
-    write(key, s, '', '', sub(s.bytes, 17 * s.expired + 14)) -- it must not come back with the clock
+    write(key, s, '', '', sub(s.bytes, 21 * s.expired + 25)) -- it must not come back with the clock
   end
   return released
 end
@@ -277,8 +277,7 @@ end
 
 -- charge lets the stream hold a cost, unless it holds one already or has ended.
 function holds.charge(key, s, cost)
-  cost = math.min(cost, 16777215)
-  cost = math.min(cost, 4294967295 - s.used)
+  cost = math.min(cost, 4294967295)
   if cost <= 0 or s.ended > 0 or s.cost > 0 or s.total - s.expired >= most_holds then
     return
   end
@@ -302,10 +301,10 @@ local function falls(s, level)
   local ends, cost
   repeat
     i = i + 1
-    if 17 * i + 13 > #s.bytes then
-      s.bytes = call('GETRANGE', s.key, '0', string.format('%d', 34 * i + 12))
+    if 21 * i + 24 > #s.bytes then
+      s.bytes = call('GETRANGE', s.key, '0', string.format('%d', 42 * i + 23))
     end
-    ends, cost = read('>I6I3', s.bytes, 17 * i + 5)
+    ends, cost = read('>I6I7', s.bytes, 21 * i + 12)
     used = used - cost
   until used <= level or i >= s.total
   -- A hold out of order may end after the last one, or have ended.
@@ -318,10 +317,10 @@ function holds.rest(s, limit)
   end
   local last, at = s.last, s.total
   if not s.part then
-    while at > 1 and read('>I3', s.bytes, 17 * at + 11) == 0 do
+    while at > 1 and read('>I7', s.bytes, 21 * at + 18) == 0 do
       at = at - 1
     end
-    last = read('>I6', s.bytes, 17 * at + 5)
+    last = read('>I6', s.bytes, 21 * at + 12)
   end
   return limit - s.used, limit > 0 and falls(s, math.min(s.used, limit) - 1) or 0, last * 1000 - clock
 end

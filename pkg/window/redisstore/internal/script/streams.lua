@@ -35,7 +35,7 @@ local till = math.ceil((clock + micros) / 1000)
 
 -- drop ends the stream in a log. It returns what the reply counts for it.
 local function drop(key, deny)
-  local bytes = redis.pcall('GETRANGE', key, '0', '556')
+  local bytes = redis.pcall('GETRANGE', key, '0', '695')
   local s = type(bytes) == 'string' and holds.head(key, bytes, stream)
   if not s then
     return 0

@@ -271,7 +271,7 @@ while i <= n do
       if not holds then
         -- include holds.lua
       end
-      policy, header = holds, '556' -- the header and 32 holds
+      policy, header = holds, '695' -- the header and 32 holds
     elseif unit == 7 then
       if not once_records then
         -- include oncerecords.lua

@@ -1,0 +1,224 @@
+package memstore
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
+)
+
+// # Budgets
+//
+// What streams have reserved of a log with a budget is one more log, with the same key: its policy is holdsOf
+// more. So the bounds, the sweeper and the snapshot apply to it as to any log. It is limiting while it
+// matters. A group and a settlement lock the shards of both.
+//
+// The record of the stream has, behind the key of such a log, what [Store.End] needs to charge it without its
+// rule: see [appendTerms].
+const (
+	holdsOf = onceRecords + 1
+
+	termsBytes = 8 + 8 + 4 + 8 + 3*8 + 4 + 8
+)
+
+// ofHolds reports whether a log has what streams have reserved.
+func (l *log) ofHolds() bool { return !l.ofStream() && l.name.policy() >= holdsOf }
+
+// holdsID returns the id of what streams have reserved of a log.
+func holdsID(id window.LogID) window.LogID {
+	id.Policy += holdsOf
+	return id
+}
+
+// weighHolds fills c in with what streams have reserved.
+func (c *candidate) weighHolds(l *log, now int64) state {
+	if packed.WeighHeld(l.packed, now) {
+		return limiting
+	}
+	*c = candidate{log: l, limit: 1, last: math.MinInt64}
+	return expired
+}
+
+// A heldLog is what streams have reserved of the log of a check.
+type heldLog struct {
+	shard *shard // nil if the check has no budget
+	id    window.LogID
+	hash  uint32
+	log   *log // nil if there is none
+	state packed.Held
+}
+
+// locate finds the shard, and returns its bit.
+func (h *heldLog) locate(s *Store, c *window.Check) uint64 {
+	h.id = holdsID(c.Log())
+	shard, hash := s.shardOf(h.id)
+	h.shard, h.hash = &s.shards[shard], hash
+	return 1 << shard
+}
+
+// heldOf finds the shards of what is reserved of the logs of a group, and returns their bits.
+func (s *Store) heldOf(more *extra, checks []window.Check, group []checkState) (touched uint64) {
+	for i := range checks {
+		if checks[i].Budget == nil || group[i].shard == nil {
+			continue
+		}
+		if more.held == nil {
+			more.held = make([]heldLog, len(checks))
+		}
+		group[i].held = &more.held[i]
+		touched |= more.held[i].locate(s, &checks[i])
+	}
+	return touched
+}
+
+// look reads the holds as the stream of a check sees them at the time now, in microseconds.
+func (h *heldLog) look(c *window.Check, now int64, fresh bool, ended int64) {
+	var packed []byte
+	if h.log = h.shard.find(h.id, h.hash); h.log != nil {
+		packed = h.log.packed
+	}
+	h.state.Look(packed, now, c, fresh)
+	if ended > 0 {
+		h.state.State.Ended(ended)
+	}
+}
+
+// need returns the bytes that one more hold takes.
+func (h *heldLog) need(c *window.Check) int64 {
+	growth := int64(h.state.Growth(c))
+	if h.log == nil && growth > 0 {
+		growth += logBytes + int64(len(c.Key))
+	}
+	return growth
+}
+
+// needHeld returns the bytes that the holds of a group take in a shard.
+func (more *extra) needHeld(checks []window.Check, group []checkState, sh *shard) (n int64) {
+	for i := range more.held {
+		if h := &more.held[i]; h.shard == sh && group[i].charged {
+			n += h.need(&checks[i])
+		}
+	}
+	return n
+}
+
+// keep makes the log have the holds as they are now.
+func (h *heldLog) keep() {
+	packed := h.state.State.Log()
+	switch {
+	case packed == nil && h.log != nil:
+		h.shard.remove(h.log)
+		h.log = nil
+	case packed != nil:
+		if h.log == nil {
+			h.log = h.shard.add(h.id, h.hash)
+			h.log.limit = noLimit
+		}
+		h.shard.keep(h.log, packed)
+	}
+}
+
+// reserve lets the stream of a check hold its cost.
+func (a *checkState) reserve(c *window.Check, now int64) {
+	a.held.state.Reserve(&a.state, c)
+	a.held.keep()
+	a.keep(c, now)
+}
+
+// appendTerms appends what charges a log.
+func appendTerms(b []byte, c *window.Check) []byte {
+	order := binary.BigEndian
+	b = order.AppendUint64(b, uint64(c.Limit.Window))
+	b = order.AppendUint64(b, c.Limit.Hits)
+	b = order.AppendUint32(b, c.Limit.Rate)
+	b = order.AppendUint64(b, uint64(c.Precision))
+	b = order.AppendUint64(b, uint64(c.Period.Start))
+	b = order.AppendUint64(b, uint64(c.Period.End))
+	b = order.AppendUint64(b, uint64(c.Period.Next))
+	b = order.AppendUint32(b, uint32(c.Budget.Hold/time.Millisecond))
+	return order.AppendUint64(b, math.Float64bits(c.Budget.PerByte))
+}
+
+// check returns the check that charges a log with a budget.
+func (l *streamEntry) check() window.Check {
+	order, b := binary.BigEndian, l.terms
+	return window.Check{
+		Key: string(l.key), Scope: l.scope, Mode: window.Always,
+		Limit:     window.Limit{Policy: l.policy, Window: time.Duration(order.Uint64(b)), Hits: order.Uint64(b[8:]), Rate: order.Uint32(b[16:])},
+		Precision: time.Duration(order.Uint64(b[20:])),
+		Period:    window.Period{Start: int64(order.Uint64(b[28:])), End: int64(order.Uint64(b[36:])), Next: int64(order.Uint64(b[44:]))},
+		Budget:    &window.Budget{Hold: time.Duration(order.Uint32(b[52:])) * time.Millisecond, PerByte: math.Float64frombits(order.Uint64(b[56:]))},
+	}
+}
+
+// settleAll settles the logs of a stream that has ended, by the keys of its record, and charges the costs of the ending for other logs.
+//
+//go:noinline
+func (s *Store) settleAll(end window.Ending, keys []byte) (settled window.Settled, err error) {
+	done := make([]bool, len(end.Costs))
+	for len(keys) > 0 {
+		var l streamEntry
+		if l, keys = cutEntry(keys); l.policy == window.InFlight {
+			settled.Released = s.dropHold(l.scope, l.key, end.Stream) || settled.Released
+			continue
+		}
+		c, cost := l.check(), -1
+		for i := range end.Costs {
+			if of := &end.Costs[i]; !done[i] && of.Log() == c.Log() {
+				done[i], cost = true, i
+				c.Limit, c.Precision, c.Period, c.Cost = of.Limit, of.Precision, of.Period, of.Cost
+			}
+		}
+		err = s.settle(&c, &end, cost, true, &settled, err)
+	}
+	for i := range end.Costs {
+		if c := end.Costs[i]; !done[i] && !end.Denied {
+			c.Budget = &window.Budget{Hold: window.MinHold}
+			err = s.settle(&c, &end, i, false, &settled, err)
+		}
+	}
+	return settled, err
+}
+
+// settle settles one log, whose cost is the one with this index, or none. It adds the result to settled. If it
+// fails, it returns the first error: the hold stays until it expires.
+func (s *Store) settle(c *window.Check, end *window.Ending, cost int, known bool, settled *window.Settled, first error) error {
+	if c.Limit.Hits == window.MaxHits {
+		return first // records nothing
+	}
+	var (
+		group [2]checkState // makeRoom does not drop their logs
+		h     heldLog
+		a     = &group[0]
+	)
+	c.Stream = end.Stream
+	touched := 1<<s.locate(a, c) | h.locate(s, c)
+	s.lock(touched)
+	defer s.unlock(touched)
+
+	now := s.clock().Microseconds()
+	c.Period = c.Period.At(now)
+	a.look(c, now)
+	h.look(c, now, false, 0)
+	group[1].log = h.log
+	most := *c
+	most.Cost = max(c.Cost, 1)
+	if err := a.shard.makeRoomOf(c.Key, a.need(&most), now, group[:]); err != nil {
+		if first == nil {
+			first = err
+		}
+		return first
+	}
+	log, ok := h.state.Settle(&a.state, c, end, cost >= 0, known)
+	if !ok {
+		return first
+	}
+	h.keep()
+	a.keep(c, now)
+	log.Log, log.Cost = c.Log(), cost
+	settled.Logs = append(settled.Logs, log)
+	settled.Released = settled.Released || log.Reserved > 0
+	return first
+}

@@ -1,0 +1,292 @@
+package packed
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A Held is what streams have reserved in the log of a budget: a value of its own beside the log, in the
+// format of a log of [window.InFlight]. [Held.Look] must fill it in before any other method is called. It is not safe for
+// concurrent use.
+//
+// A hold counts until its end, and then as spent at the time t of the reservation, until the log would forget
+// what was charged at t: [terms.forgets]. A [window.TokenBucket] forgets nothing: the next write charges it for the
+// expired holds.
+type Held struct {
+	State State // of the holds
+
+	terms    terms
+	expired  int    // the first hold that has not expired
+	reserved uint64 // cost of the holds from there on
+}
+
+// terms are what decides when a log forgets.
+type terms struct {
+	policy window.Policy
+	win    int64 // microseconds
+	length int64 // of a hold, in milliseconds
+	fill   int64 // of a bucket: microseconds from as far overdrawn as can be until it is full
+	period window.Period
+}
+
+// termsOf returns the terms of a check with a budget.
+func termsOf(c *window.Check) terms {
+	t := terms{policy: c.Limit.Policy, win: c.Limit.Window.Microseconds(), length: c.Budget.Hold.Milliseconds(), period: c.Period}
+	if t.policy == window.TokenBucket {
+		fill, _ := mulDiv(c.Limit.Hits, uint64(t.win), uint64(c.Limit.Rate))
+		t.fill = 2 * (int64(min(fill, uint64(window.MaxWindow.Microseconds()))) + 1)
+	}
+	return t
+}
+
+// forgets returns when a log has forgotten what was spent at an instant. Both are in microseconds.
+func (t *terms) forgets(at int64) int64 {
+	switch t.policy {
+	case window.Sliding:
+		return at + t.win
+	case window.Fixed:
+		return (at/t.win + 1) * t.win
+	case window.Calendar:
+		return endOfPeriod(t.period, at)
+	case window.SlidingCounter:
+		return (at/t.win + 2) * t.win
+	default: // a bucket that no one has written to since is full then
+		return at + t.length*coarse + t.fill
+	}
+}
+
+// Look fills h in with the holds of a check's log, as the stream of the check sees them, at the time clock.
+// fresh says that the stream is known to hold nothing in the log: see [State.LookNew]. The arguments are
+// otherwise those of [State.Look].
+func (h *Held) Look(holds []byte, clock int64, c *window.Check, fresh bool) {
+	h.terms = termsOf(c)
+	s := &h.State
+	s.policy, s.ofBudget = window.InFlight, true
+	s.lookHolds(holds, clock, c.Budget.Hold, c.Stream, fresh)
+	h.count()
+}
+
+// count finds the holds that have expired, and those that do not count any more.
+func (h *Held) count() {
+	s, v := &h.State, &h.State.view
+	h.expired, h.reserved = 0, v.used
+	if s.fresh || len(v.log) == 0 {
+		return
+	}
+	v.used = s.sum()
+	for v.live < v.total && holdEnds(v.log, v.live)*coarse <= v.now && h.gone(v.live) <= v.now {
+		v.used -= holdCost(v.log, v.live)
+		v.live++
+	}
+	h.reserved = v.used
+	for h.expired = v.live; h.expired < v.total && holdEnds(v.log, h.expired)*coarse <= v.now; h.expired++ {
+		h.reserved -= holdCost(v.log, h.expired)
+	}
+	if s.streamHold < v.live {
+		s.streamHold = -1
+	}
+}
+
+// length returns how long the holds last, in milliseconds: at most as long as they do.
+func (h *Held) length() int64 {
+	if b := h.State.view.log; len(b) > 0 {
+		if n := int64(binary.BigEndian.Uint32(b[atLength:])); n > 0 {
+			return n
+		}
+	}
+	return h.terms.length
+}
+
+// gone returns when the i-th hold counts no more, in microseconds.
+func (h *Held) gone(i int) int64 {
+	ends := holdEnds(h.State.view.log, i)
+	if holdCost(h.State.view.log, i) == 0 {
+		return ends * coarse
+	}
+	return max(ends*coarse, h.terms.forgets(max(ends-h.length(), 0)*coarse))
+}
+
+// Until returns when the hold of the stream counts no more, in milliseconds. The stream holds something.
+func (h *Held) Until() int64 {
+	if !h.State.Holds() {
+		return 0
+	}
+	return (h.gone(h.State.streamHold) + coarse - 1) / coarse
+}
+
+// Growth returns by how many bytes the capacity of the holds grows if [Held.Reserve] reserves the check now.
+func (h *Held) Growth(c *window.Check) int { return h.State.growthHold(c) }
+
+// Room reports whether a check with a budget has room in its log, which [State.Look] has seen under the
+// whole limit. A stream that holds a cost already has room, and a stream that has ended has none.
+func (h *Held) Room(log *State, c *window.Check) bool {
+	s, v := &h.State, &h.State.view
+	switch {
+	case s.ended > 0:
+		return false
+	case s.Holds():
+		return true
+	}
+	return v.used < c.Limit.Hits && v.total-v.live < maxHolds && log.view.Room(c.Limit.Hits-v.used, c.Cost)
+}
+
+// Reserve lets the stream hold the cost of the check, unless it holds one already or has ended, or the cost
+// is 0. It may also charge the log.
+func (h *Held) Reserve(log *State, c *window.Check) {
+	s, v := &h.State, &h.State.view
+	cost := min(c.Cost, maxHoldCost)
+	if cost == 0 || s.ended > 0 || s.Holds() || v.total-v.live >= maxHolds {
+		return
+	}
+	if s.fresh && s.find(0, v.total) >= 0 {
+		return // see chargeHold
+	}
+	length := min(h.length(), h.terms.length)
+	h.pay(log, c)
+	if s.streamHold >= 0 {
+		s.cutHold() // a tombstone that has expired
+	}
+	s.putHold(s.holdEnd(), cost)
+	h.reserved += cost
+	h.stamp(length)
+}
+
+// pay charges a bucket for the holds that have expired, and drops them.
+func (h *Held) pay(log *State, c *window.Check) {
+	s, v := &h.State, &h.State.view
+	if h.terms.policy != window.TokenBucket || s.fresh || h.expired == v.live {
+		return
+	}
+	due := window.Check{Limit: c.Limit, Cost: v.used - h.reserved}
+	log.Charge(&due)
+	v.used, v.live = h.reserved, h.expired
+	if s.streamHold < v.live {
+		s.streamHold = -1
+	}
+}
+
+// stamp writes what the header says besides of a budget. length is that of the shortest hold, in milliseconds.
+func (h *Held) stamp(length int64) {
+	b := h.State.view.log
+	if len(b) == 0 {
+		return
+	}
+	binary.BigEndian.PutUint32(b[atLength:], uint32(length))
+	last := h.State.view.total - 1
+	keep := h.gone(last) - holdEnds(b, last)*coarse
+	binary.BigEndian.PutUint32(b[atKeep:], uint32((keep+999_999)/1_000_000))
+}
+
+// Settle ends the stream of a check in its log: the hold goes, and the log records what [window.Releaser]
+// says. The check has the whole limit, the mode [window.Always], and the cost if the ending names it, as named says.
+// known says that the stream has reserved something in the log, which the window may have forgotten.
+func (h *Held) Settle(log *State, c *window.Check, e *window.Ending, named, known bool) (settled window.SettledLog, ok bool) {
+	s, v := &h.State, &h.State.view
+	settled.Cost = -1
+	charge := window.Check{Limit: c.Limit, Precision: c.Precision, Mode: window.Always}
+	switch held := s.Holds(); {
+	case held:
+		settled.Reserved = holdCost(v.log, s.streamHold)
+		settled.Late = s.streamHold < h.expired
+		charge.Cost = h.cost(c, e, named, settled.Reserved)
+		length := h.length()
+		if settled.Late {
+			h.expired--
+		} else {
+			h.reserved -= settled.Reserved
+		}
+		h.expired -= v.live
+		s.cutHold() // and those that count no more
+		h.pay(log, c)
+		if v.live > 0 {
+			s.writeHolds()
+		}
+		h.stamp(length)
+	case !named || e.Denied || known && h.terms.policy == window.TokenBucket:
+		return settled, false // nothing to charge, or a bucket that was charged when the hold had expired
+	default:
+		charge.Cost = c.Cost
+	}
+	settled.Spent = log.Recordable(&charge)
+	log.Charge(&charge)
+	return settled, true
+}
+
+// cost returns what a stream has cost that holds something in the log.
+func (h *Held) cost(c *window.Check, e *window.Ending, named bool, reserved uint64) uint64 {
+	switch {
+	case named:
+		return c.Cost
+	case e.Unreached:
+		return 0
+	case c.Budget.PerByte > 0:
+		if cost := math.Ceil(float64(e.Bytes) * c.Budget.PerByte); cost < float64(reserved) {
+			return uint64(cost)
+		}
+	}
+	return reserved
+}
+
+// Answer fills in a decision on a check with a budget: see [State.Answer]. It changes log, which must not be
+// used afterwards. The waits are those of the log if the cost fits beside all holds. Otherwise they are
+// those until enough holds count no more.
+func (h *Held) Answer(log *State, c *window.Check, room bool, d *window.Decision) {
+	s, v := &h.State, &h.State.view
+	limit, need := c.Limit.Hits, max(c.Cost, 1)
+	beside, held := *c, min(v.used, c.Limit.Hits)
+	beside.Limit.Hits -= held
+	log.tokens -= int64(held) // of a bucket
+	log.Answer(&beside, room, d)
+	d.Reserved = h.reserved
+	d.Never = !room && need > limit
+	if v.used > 0 {
+		d.ResetAfter = max(d.ResetAfter, h.until(0))
+		switch {
+		case held == limit && limit > 0:
+			d.UnitAfter = h.until(limit - 1)
+		case d.UnitAfter == 0:
+			d.UnitAfter = h.until(v.used - 1)
+		}
+	}
+	if d.Never || room {
+		d.RetryAfter = 0
+	} else {
+		if need > beside.Limit.Hits {
+			d.RetryAfter = h.until(limit - need)
+		}
+		if d.RetryAfter == 0 && s.ended == 0 && v.used > 0 {
+			d.RetryAfter = h.until(v.used - 1) // there are too many holds
+		}
+		if s.ended > 0 {
+			d.RetryAfter = max(d.RetryAfter, time.Duration(s.ended*coarse-v.real)*time.Microsecond)
+		}
+	}
+	d.Unsettled = !d.Never && (!d.Allowed || d.Remaining == 0)
+}
+
+// until returns the wait until the holds cost no more than a level, if no stream ends. They cost more than
+// that now.
+func (h *Held) until(level uint64) time.Duration {
+	v := &h.State.view
+	used, i := v.used, v.live
+	for ; i < v.total-1; i++ {
+		if used -= min(holdCost(v.log, i), used); used <= level {
+			break
+		}
+	}
+	return time.Duration(max(h.gone(i)-v.real, 1)) * time.Microsecond
+}
+
+// WeighHeld returns whether the holds of a budget may still matter at the time clock, in microseconds.
+func WeighHeld(holds []byte, clock int64) bool {
+	s := State{policy: window.InFlight}
+	s.view.log = holds
+	if len(holds) == 0 || !s.readHeader() || !s.readHolds() || s.view.total == 0 {
+		return false
+	}
+	keep := int64(binary.BigEndian.Uint32(holds[atKeep:]))
+	return holdEnds(holds, s.view.total-1)*coarse+keep*1e6 > max(clock, s.view.clock)
+}

@@ -1,0 +1,227 @@
+package policytest
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	diff "github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
+	"github.com/slidegate/slidegate/test/random"
+)
+
+// RunBudgets runs the suite of budgets as subtests of t: see [RunInFlight].
+func RunBudgets(t *testing.T, o windowtest.Options, open func(t *testing.T) InFlightHarness) {
+	t.Helper()
+	o.Steps = o.StepCount(t)
+	if !o.RealClock {
+		for p := window.Sliding; p < window.InFlight; p++ {
+			t.Run(p.String(), func(t *testing.T) { runBudgetRandom(t, open(t), p, o.Steps/5) })
+		}
+	}
+	t.Run("Groups", func(t *testing.T) { runBudgetGroups(t, open(t)) })
+}
+
+// reserves returns a check of a stream that reserves a cost.
+func reserves(stream window.StreamID, key string, limit, cost uint64) window.Check {
+	c := ask(key, limit, cost)
+	c.Stream, c.Budget = stream, budgetOf10s
+	return c
+}
+
+var budgetOf10s = &window.Budget{Hold: 10 * time.Second}
+
+// settle ends a stream, and returns what that has changed.
+func settle(t *testing.T, s window.Store, e window.Ending) []window.SettledLog {
+	t.Helper()
+	settled, err := s.(window.Releaser).End(t.Context(), e)
+	if err != nil {
+		t.Fatalf("End of %d: %v", e.Stream, err)
+	}
+	return sorted(settled.Logs)
+}
+
+// sorted sorts settled logs, so that they can be compared.
+func sorted(logs []window.SettledLog) []window.SettledLog {
+	slices.SortFunc(logs, func(a, b window.SettledLog) int { return cmp.Compare(a.Log.Key, b.Log.Key) })
+	return logs
+}
+
+// spends returns the check of a cost that an ending names.
+func spends(c window.Check, cost uint64) window.Check {
+	c.Mode, c.Cost, c.Stream, c.Budget = window.Always, cost, 0, nil
+	return c
+}
+
+// A budgetHistory is one random history of reservations and ends.
+type budgetHistory struct {
+	*testing.T
+	h      InFlightHarness
+	r      *rand.Rand
+	o      *oracle.Budgets
+	policy window.Policy
+	limit  window.Limit
+	cycle  cycle
+	budget window.Budget
+	prefix string
+	now    time.Duration
+	begun  map[window.StreamID]time.Duration // the last reservation
+	grid   time.Duration // of the clock
+	past   []string
+}
+
+// runBudgetRandom compares the stores with the oracle over random histories of reservations and
+// ends: ends that come before, late, twice or never, with and without costs, on a clock that steps.
+func runBudgetRandom(t *testing.T, h InFlightHarness, p window.Policy, steps int) {
+	seed := random.Seed(t)
+	const each = 100
+	for done := 0; done < steps && !t.Failed(); done += each {
+		r := rand.New(rand.NewPCG(seed, 40))
+		b := budgetHistory{T: t, h: h, r: r, o: oracle.NewBudgets(h.Epoch), policy: p, prefix: fmt.Sprintf("{%d}", seed), grid: windowtest.Pick(r, micro, milli, time.Second), begun: map[window.StreamID]time.Duration{}}
+		b.limit = window.Limit{Policy: p, Hits: windowtest.Pick[uint64](r, 5, 20, 1000), Window: windowtest.Pick(r, time.Second, 7*time.Second, time.Minute, time.Hour)}
+		if p == window.TokenBucket {
+			b.limit.Rate = windowtest.Pick[uint32](r, 1, 7, 1000)
+		}
+		if p == window.Calendar {
+			b.cycle = Cycles[0]
+			b.limit.Window = b.cycle.Nominal
+		}
+		b.budget = window.Budget{Hold: windowtest.Pick(r, time.Second, 5*time.Second, time.Minute), PerByte: windowtest.Pick(r, 0, 0, 0.25)}
+		b.now = 2*year + windowtest.UpTo(r, year).Truncate(micro)
+		for range each {
+			if !b.step(seed) {
+				t.Fatalf("repeat this history alone with %s=%d", random.SeedVariable, seed)
+			}
+		}
+		seed++
+	}
+}
+
+// check returns a random check with the budget.
+func (b *budgetHistory) check(stream window.StreamID) window.Check {
+	c := window.Check{
+		Key: b.prefix + windowtest.Pick(b.r, "a", "a", "b"), Limit: b.limit, Stream: stream, Budget: &b.budget,
+		Cost: windowtest.Pick(b.r, 0, 1, 1, 2, b.limit.Hits/3, b.limit.Hits/2, b.limit.Hits, b.limit.Hits+1),
+	}
+	if b.policy == window.Calendar {
+		c.Period = b.cycle.In(b.now+b.h.Epoch, 0)
+	}
+	return c
+}
+
+func (b *budgetHistory) step(seed uint64) bool {
+	r := b.r
+	switch r.IntN(14) {
+	case 0:
+		b.now += b.budget.Hold + windowtest.Pick(r, -micro, 0, milli, time.Second)
+	case 1:
+		b.now += b.limit.Window + windowtest.Pick(r, -micro, 0, milli, b.budget.Hold)
+	case 2:
+		b.now -= windowtest.UpTo(r, 2*time.Second)
+	case 3, 4, 5, 6:
+		b.now += windowtest.Pick(r, micro, milli, 100*milli, time.Second, b.budget.Hold/3)
+	}
+	b.now = b.now.Truncate(b.grid)
+	b.h.SetNow(b.now)
+	store := b.h.Stores[r.IntN(len(b.h.Stores))]
+	stream := window.StreamID(seed<<16 | 1 + r.Uint64N(6))
+	if r.IntN(3) > 0 {
+		c := b.check(stream)
+		want := b.o.Take(b.now, c)
+		if b.begun[stream] = b.now; !want.Allowed || c.Cost == 0 {
+			delete(b.begun, stream)
+		}
+		b.past = append(b.past, fmt.Sprintf("%v: %s stream %d cost %d of %+v for %v: %+v", b.now, c.Key, stream&0xffff, c.Cost, c.Limit, c.Budget.Hold, want))
+		got := take(b.T, store, one(c))[0]
+		if denied := !got.Allowed && !got.Never; denied != (got.RetryAfter > 0) || got.Reserved > 0 && got.ResetAfter == 0 {
+			b.Errorf("%s\nwaits of %+v", tail(b.past), got)
+			return false
+		}
+		got.RetryAfter, got.UnitAfter, got.ResetAfter = 0, 0, 0
+		if got != want {
+			b.Errorf("%s\n(-want +got)\n%s", tail(b.past), diff.Diff(want, got))
+			return false
+		}
+		return true
+	}
+	if b.policy == window.TokenBucket && b.begun[stream] > 0 && b.now > b.begun[stream]+b.budget.Hold {
+		return true // a store may have forgotten that there was a reservation
+	}
+	e := window.Ending{Stream: stream, Deny: windowtest.Pick(r, 0, milli, time.Second, 20*time.Second), Bytes: r.Uint64N(40), Unreached: r.IntN(4) == 0, Denied: r.IntN(6) == 0}
+	for _, key := range []string{"a", "b"} {
+		if c := b.check(stream); r.IntN(3) == 0 {
+			c.Key = b.prefix + key
+			e.Costs = append(e.Costs, spends(c, c.Cost))
+		}
+	}
+	want := sorted(b.o.End(b.now, e))
+	b.past = append(b.past, fmt.Sprintf("%v: end %+v: %+v", b.now, e, want))
+	if got := settle(b.T, store, e); !slices.Equal(got, want) {
+		b.Errorf("%s\n(-want +got)\n%s", tail(b.past), diff.Diff(want, got))
+		return false
+	}
+	return true
+}
+
+// runBudgetGroups checks that a group with budgets is charged as a whole or not at all, and that one
+// end settles all of them.
+func runBudgetGroups(t *testing.T, h InFlightHarness) {
+	h.begin()
+	store := h.Stores[0]
+	state := func(step string, reserved, spent, flying, rate uint64) {
+		t.Helper()
+		got := take(t, store, group(reserves(99, "{g}tokens", 100, 0), reserves(99, "{g}money", 1000, 0), Holding(99, "{g}fly", 5, 0), ask("{g}rate", 3, 0)))
+		want := []uint64{100 - reserved - spent, 1000 - 10*reserved - 10*spent, 5 - flying, 3 - rate}
+		for i := range want {
+			if got[i].Remaining != want[i] || i < 2 && got[i].Reserved != []uint64{reserved, 10 * reserved}[i] {
+				t.Fatalf("%s: check %d: %+v, want %d left and %d reserved", step, i, got[i], want[i], reserved)
+			}
+		}
+	}
+	all := func(stream window.StreamID, tokens uint64) []window.Check {
+		return group(reserves(stream, "{g}tokens", 100, tokens), reserves(stream, "{g}money", 1000, 10*tokens), Holding(stream, "{g}fly", 5, 1), ask("{g}rate", 3, 1))
+	}
+	take(t, store, all(1, 60))
+	state("one stream", 60, 0, 1, 1)
+	if got := take(t, store, all(2, 60)); got[0].Allowed || !got[1].Never && got[1].Allowed {
+		t.Fatalf("120 of 100: %+v", got)
+	}
+	state("denied", 60, 0, 1, 1)
+	take(t, store, all(3, 40))
+	state("two streams", 100, 0, 2, 2)
+	other := h.Stores[len(h.Stores)-1]
+	e := window.Ending{Stream: 1, Costs: []window.Check{spends(ask("{g}tokens", 100, 0), 20), spends(ask("{g}money", 1000, 0), 200)}}
+	for i := range 3 { // only the first has an effect
+		if got := settle(t, other, e); len(got) != max(2-2*i, 0) {
+			t.Fatalf("end %d: %+v", i, got)
+		}
+		state("settled", 40, 20, 1, 2)
+	}
+	if got := take(t, store, all(1, 1)); got[0].Allowed {
+		t.Fatalf("after the end: %+v", got)
+	}
+	if got := settle(t, store, window.Ending{Stream: 3, Unreached: true}); len(got) != 2 || got[0].Spent != 0 {
+		t.Fatalf("nothing reached the upstream: %+v", got)
+	}
+	state("released", 0, 20, 0, 2)
+	// An end that comes before its stream charges what it names, and denies the stream.
+	e.Stream = 4
+	if got := settle(t, store, e); len(got) != 2 || got[0].Reserved != 0 || got[0].Spent == 0 {
+		t.Fatalf("an unknown stream: %+v", got)
+	}
+	state("charged", 0, 40, 0, 2)
+	if got := take(t, store, all(4, 1)); got[0].Allowed || got[2].Allowed {
+		t.Fatalf("its stream: %+v", got)
+	}
+	e.Stream, e.Denied = 5, true
+	if got := settle(t, store, e); len(got) != 0 {
+		t.Fatalf("a denied stream: %+v", got)
+	}
+	state("a denied stream", 0, 40, 0, 2)
+}
