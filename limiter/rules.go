@@ -329,6 +329,27 @@ type Limit struct {
 	// counts no more.
 	Max  uint64
 	Hold time.Duration
+	// Budget makes the limit reserve what a request may cost, until [Decision.Settle]. Nil: it pays at once.
+	Budget *Budget
+	// Currency says that hits are millionths of a currency, such as usd, for denials. Empty: they are units.
+	Currency string
+}
+
+// A Budget says how a limit reserves what requests may cost.
+type Budget struct {
+	// Reserve is the estimate of a request without a cost, and Max the largest one; zero: 1,000,000,000.
+	Reserve, Max uint64
+	// Hold is when a request that was not settled has cost its estimate: 1s to 24h.
+	Hold time.Duration
+}
+
+// MarshalJSON writes the keys of a rules file.
+func (b Budget) MarshalJSON() ([]byte, error) {
+	m := map[string]any{"reserve": b.Reserve, "hold": b.Hold.String()}
+	if b.Max != 0 {
+		m["max"] = b.Max
+	}
+	return json.Marshal(m)
 }
 
 // MarshalJSON writes the keys of a rules file. It writes each field that is set, so that the reader
@@ -345,6 +366,10 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	text("unit", l.Unit)
 	text("time_zone", l.TimeZone)
 	text("lease", l.Lease)
+	text("currency", l.Currency)
+	if l.Budget != nil {
+		m["budget"] = l.Budget
+	}
 	flight := l.Max != 0 || l.Hold != 0
 	if flight {
 		m["max"] = l.Max

@@ -269,6 +269,15 @@ func formatTerms(t rules.Terms) string {
 		if lease := rules.FormatLease(l.Lease); lease != "" {
 			text += " lease " + lease
 		}
+		if b := l.Budget; b != nil {
+			text += fmt.Sprintf(" budget %d to %d for %s", b.Reserve, b.Max, rules.FormatWindow(b.Hold))
+			if b.PerByte != 0 {
+				text += fmt.Sprintf(", %v a byte", b.PerByte)
+			}
+		}
+		if l.Currency != "" {
+			text += " in " + l.Currency
+		}
 		parts = append(parts, text)
 	}
 	if t.Unlimited {

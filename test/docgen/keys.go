@@ -95,9 +95,10 @@ func rulesText() (string, error) {
 		},
 		{
 			title: "A limit", definition: "limit", usual: "unit requests_per_unit window requests policy rate burst time_zone starts starts_label max hold",
-			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label` and `hold` may also be next to `limits` or `by_tier`, for each limit without them. With `fixed`, windows begin at multiples of their length since 1970-01-01 UTC: a day at midnight, a week on Thursday.",
+			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label`, `hold`, `budget` and `currency` may also be next to `limits` or `by_tier`, for each limit without them. With `fixed`, windows begin at multiples of their length since 1970-01-01 UTC: a day at midnight, a week on Thursday.",
 		},
 		{title: "`starts`", definition: "starts"},
+		{title: "`budget`", definition: "budget"},
 		{title: "`charge_once`", definition: "chargeOnce"},
 		{title: "`replaces`", definition: "replacement"},
 	})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 
 	"go.yaml.in/yaml/v4"
@@ -53,6 +54,50 @@ type limit struct {
 	StartsLabel     strict.Field[string]  `yaml:"starts_label" doc:"calendar: the label of the customer that says the day, such as billing_day, in place of starts"`
 	Max             strict.Field[uint64]  `yaml:"max" doc:"in_flight: the most requests at the same time, up to 10000"`
 	Hold            strict.Field[string]  `yaml:"hold" doc:"in_flight: when a request counts as ended if Envoy reports no end, such as 5m; at least 1s, and longer than any request"`
+	reserving
+}
+
+// reserving are the keys of a limit that reserves costs.
+type reserving struct {
+	Budget   strict.Field[*budget] `yaml:"budget" doc:"a request reserves its estimated cost, and pays at its end what it has cost. Not with in_flight, lease, charge: always or charge_once. Default: it pays at once"`
+	Currency strict.Field[string]  `yaml:"currency" doc:"the requests are millionths of a currency, such as usd, which answers name. Default: they are units"`
+}
+
+// budget says how a limit reserves costs.
+type budget struct {
+	Reserve   strict.Field[uint64]    `yaml:"reserve,required" doc:"the estimate for a request without one, or with one that is 0 or above max, such as 4096. Required"`
+	Max       strict.Field[uint64]    `yaml:"max" doc:"the largest estimate. Default: 1000000000, the most that Envoy can send in hits_addend"`
+	Hold      strict.Field[string]    `yaml:"hold,required" doc:"when a request has cost its estimate if Envoy reports no end, such as 10m; at least 1s, and longer than any request. Required"`
+	OnUnknown strict.Field[onUnknown] `yaml:"on_unknown" doc:"what a request costs if its end names no cost: estimate, or {bytes: 0.25} for each byte of the response, at most the estimate. Default: estimate"`
+}
+
+// onUnknown is the cost of each byte; zero: the estimate.
+type onUnknown float64
+
+// onBytes is the mapping of an onUnknown.
+type onBytes struct {
+	Bytes strict.Field[string] `yaml:"bytes,required" doc:"the cost of a byte of the response, such as 0.25. Required"`
+}
+
+func (u *onUnknown) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
+	*u = 0
+	if n.Kind != yaml.MappingNode {
+		var text string
+		if d.Decode(n, reflect.ValueOf(&text).Elem(), p); text != "" && text != onEstimate {
+			d.Problem(d.Position(n, p), "%s is not %s or {bytes: 0.25}", d.Quote(text), onEstimate)
+		}
+		return
+	}
+	var b onBytes
+	d.Decode(n, reflect.ValueOf(&b).Elem(), p)
+	if !strict.Given(&b.Bytes) {
+		return
+	}
+	factor, err := strconv.ParseFloat(b.Bytes.Value, 64)
+	if err != nil || !(factor > 0 && factor <= maxPerByte) {
+		d.Problem(b.Bytes.Position, "%s is not a cost above 0 and up to %d, such as 0.25", d.Quote(b.Bytes.Value), maxPerByte)
+	}
+	*u = onUnknown(factor)
 }
 
 // starts says where periods of a calendar start. What it does not set is the first there is; a
@@ -198,5 +243,6 @@ func (*rulesDoc) AdviseKey(key string) strict.KeyAdvice        { return misplace
 func (*descriptorEntry) AdviseKey(key string) strict.KeyAdvice { return misplaced(key, true) }
 func (*rateLimit) AdviseKey(key string) strict.KeyAdvice       { return misplaced(key, true) }
 func (*replacement) AdviseKey(key string) strict.KeyAdvice     { return misplaced(key, true) }
+func (*budget) AdviseKey(key string) strict.KeyAdvice          { return misplaced(key, false) }
 func (*limit) AdviseKey(key string) strict.KeyAdvice           { return misplaced(key, false) }
 func (*terms) AdviseKey(key string) strict.KeyAdvice           { return misplaced(key, false) }

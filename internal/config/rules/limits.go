@@ -228,7 +228,7 @@ type manner struct {
 
 func (how *manner) set(l *limit) {
 	for _, f := range []struct{ to, from *strict.Field[string] }{
-		{&how.Precision, &l.Precision}, {&how.Lease, &l.Lease}, {&how.Hold, &l.Hold}, {&how.TimeZone, &l.TimeZone}, {&how.StartsLabel, &l.StartsLabel},
+		{&how.Precision, &l.Precision}, {&how.Lease, &l.Lease}, {&how.Hold, &l.Hold}, {&how.TimeZone, &l.TimeZone}, {&how.StartsLabel, &l.StartsLabel}, {&how.Currency, &l.Currency},
 	} {
 		if f.from.Set {
 			*f.to = *f.from
@@ -237,6 +237,9 @@ func (how *manner) set(l *limit) {
 	if l.Starts.Set {
 		how.Starts = l.Starts
 	}
+	if l.Budget.Set {
+		how.Budget = l.Budget
+	}
 }
 
 // itemManner returns how with what a limit sets by itself, and reports what is wrong with that.
@@ -244,6 +247,8 @@ func (r *rulesReader) itemManner(how manner, l *limit) manner {
 	how.policy = r.policyOf(&l.Policy, how.policy)
 	read(r.decoder, &l.Precision, parsePrecision)
 	read(r.decoder, &l.Lease, parseLease)
+	read(r.decoder, &l.Currency, parseCurrency)
+	r.budget(&l.Budget)
 	how.set(l)
 	return how
 }
@@ -282,6 +287,9 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Posit
 	if out.Policy == window.Sliding {
 		out.Precision = r.precisionOf(out.Limit, l, &how.Precision, at)
 		out.Lease = r.leaseOf(out.Limit, l, &how.Lease, at)
+	}
+	if out.Policy != window.InFlight {
+		r.reserves(&out, &how, at)
 	}
 	return out, true
 }

@@ -47,8 +47,12 @@ func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 			r.decoder.Problem(f.Position, "quota_mode%s cannot be combined with a lease", onLine(e.QuotaMode.Line))
 		}
 	})
-	if rule.Charge.Always && limitsInFlight(rule) {
+	switch {
+	case !rule.Charge.Always:
+	case limitsInFlight(rule):
 		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with the policy in_flight: a hold is of a request that runs, and ends with it")
+	case hasLimit(rule, reserves):
+		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with a budget, which records what each request has cost, also above the limit: remove charge")
 	}
 	quota, where := bool(e.QuotaMode.Value), "quota_mode"+onLine(e.QuotaMode.Line)
 	if !quota && r.QuotaMode {
@@ -67,8 +71,13 @@ func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 	}
 }
 
+func reserves(l rules.Limit) bool { return l.Budget != nil }
+
 func limitsInFlight(rule *rules.Rule) bool {
-	is := func(l rules.Limit) bool { return l.Policy == window.InFlight }
+	return hasLimit(rule, func(l rules.Limit) bool { return l.Policy == window.InFlight })
+}
+
+func hasLimit(rule *rules.Rule, is func(rules.Limit) bool) bool {
 	for _, arm := range rule.ByTier {
 		if slices.ContainsFunc(arm.Limits, is) {
 			return true
@@ -126,12 +135,14 @@ func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce])
 		r.decoder.Problem(f.Position, "charge_once cannot be combined with charge always: what is reported has happened each time")
 	case limitsInFlight(rule):
 		r.decoder.Problem(f.Position, "charge_once cannot be combined with the policy in_flight: its stream already takes one slot")
+	case hasLimit(rule, reserves):
+		r.decoder.Problem(f.Position, "charge_once cannot be combined with a budget: each try is a stream with a cost of its own")
 	}
 }
 
 // together refuses what needs the logs of a request on one server, in a domain whose rules have
 // them on several: charge_once, because a retry that two of them match has no idempotency record, and
-// in_flight on a Redis Cluster, if another scope counts too.
+// what streams hold on a Redis Cluster, if another scope counts too.
 func (r *rulesReader) together(d *domainReader) {
 	once := d.attempt != ""
 	if d.void || !once && len(r.Scopes) < 2 {
@@ -139,7 +150,7 @@ func (r *rulesReader) together(d *domainReader) {
 	}
 	limiting, cluster := 0, ""
 	scopes := make(map[string]bool)
-	inFlight, onCluster := Location{}, "" // of a rule with in_flight
+	holds, what, onCluster := Location{}, "", "" // of a rule with in_flight or a budget
 	for i, rule := range r.rules.All() {
 		if rule.Domain != d.name || len(rule.Terms.Limits) == 0 && len(rule.ByTier) == 0 {
 			continue
@@ -149,15 +160,19 @@ func (r *rulesReader) together(d *domainReader) {
 		for _, s := range r.Scopes {
 			if s.Cluster && s.Name == cmp.Or(rule.Storage.Scope, settings.ScopeRegion) {
 				cluster = s.Section + ".url"
-				if onCluster == "" && limitsInFlight(rule) {
-					inFlight, onCluster = r.locations[i], cluster
+				switch budget := hasLimit(rule, reserves); {
+				case onCluster != "":
+				case budget:
+					holds, what, onCluster = r.locations[i], "budget", cluster
+				case limitsInFlight(rule):
+					holds, what, onCluster = r.locations[i], "in_flight", cluster
 				}
 			}
 		}
 	}
 	const instead = "put the rule into a separate domain, and give Envoy a rate limit filter for that domain"
 	if onCluster != "" && len(scopes) > 1 {
-		r.Report.Addf(inFlight.File, inFlight.Line, "in_flight", "the rules of the domain count in several scopes, and %s is a Redis Cluster: %s, or use one Redis", onCluster, instead)
+		r.Report.Addf(holds.File, holds.Line, what, "the rules of the domain count in several scopes, and %s is a Redis Cluster: %s, or use one Redis", onCluster, instead)
 	}
 	switch {
 	case !once || limiting < 2:

@@ -27,20 +27,25 @@ type policyLanguage struct {
 // policyLanguages are those of all policies, in the order of the documentation.
 var policyLanguages = []policyLanguage{
 	{window.Sliding, append(slices.Clip(windowKeys), "precision", "lease"), needsWindow},
-	{window.TokenBucket, []string{"rate", "burst"}, "rate and burst"},
+	{window.TokenBucket, append(slices.Clip(spendingKeys), "rate", "burst"), "rate and burst"},
 	{window.Fixed, windowKeys, needsWindow},
-	{window.Calendar, []string{"unit", "requests_per_unit", "time_zone", "starts", "starts_label"}, "unit and requests_per_unit"},
+	{window.Calendar, append(slices.Clip(spendingKeys), "unit", "requests_per_unit", "time_zone", "starts", "starts_label"), "unit and requests_per_unit"},
 	{window.SlidingCounter, windowKeys, needsWindow},
 	{window.InFlight, []string{"max", "hold"}, "max and hold"},
 }
 
-var windowKeys = []string{"unit", "requests_per_unit", "window", "requests"}
+// spendingKeys are the keys of limits with every policy but in_flight, and windowKeys those of hits in a
+// window.
+var (
+	spendingKeys = []string{"budget", "currency"}
+	windowKeys   = append(slices.Clip(spendingKeys), "unit", "requests_per_unit", "window", "requests")
+)
 
 const needsWindow = "unit and requests_per_unit, or window and requests"
 
 // inheritable are the keys of a limit that may be next to limits and by_tier, for all below
 // that do not set them.
-var inheritable = []string{"policy", "precision", "lease", "time_zone", "starts", "starts_label", "hold"}
+var inheritable = []string{"policy", "precision", "lease", "time_zone", "starts", "starts_label", "hold", "budget", "currency"}
 
 func languageOf(p window.Policy) *policyLanguage {
 	i := slices.IndexFunc(policyLanguages, func(l policyLanguage) bool { return l.policy == p })

@@ -94,6 +94,7 @@ func newReader(o Options) *rulesReader {
 		Options: o,
 		rules:   rules.NewRules(o.Identity),
 		domains: make(map[string]*domainReader),
+		budgets: make(map[*budget]*rules.Budget),
 	}
 	names := make([]string, len(o.Scopes))
 	for i := range o.Scopes {
@@ -131,7 +132,8 @@ type rulesReader struct {
 	offers   offers          // of the rule that is being read
 	scope    Scope           // of the rule that is being read
 
-	givenTiers []givenTiers // of rules.tiers_of
+	givenTiers []givenTiers              // of rules.tiers_of
+	budgets    map[*budget]*rules.Budget // those that were read; nil: it has a problem
 }
 
 type domainReader struct {

@@ -26,6 +26,8 @@ func specialSchema(s *configtest.Schemas, t reflect.Type) configtest.Object {
 		return configtest.Object{"anyOf": []any{configtest.Object{"type": []any{"boolean", "null"}}, configtest.Words}}
 	case reflect.TypeFor[body]():
 		return configtest.Object{"anyOf": []any{configtest.Object{"type": configtest.Text, "maxLength": maxBody, "minLength": 1}, s.Of(reflect.TypeFor[bodyText]())}}
+	case reflect.TypeFor[onUnknown]():
+		return configtest.Object{"anyOf": []any{configtest.Object{"enum": []any{onEstimate}}, s.Of(reflect.TypeFor[onBytes]())}}
 	case reflect.TypeFor[metadata]():
 		return configtest.Object{"type": []any{"object", "null"}, "maxProperties": maxMetadataValues}
 	case reflect.TypeFor[strict.Blankable]():
@@ -66,6 +68,10 @@ func fieldSchemas() map[string]configtest.Object {
 		"burst":             {"type": "integer", "minimum": 0, "maximum": int64(window.MaxHits)},
 		"max":               {"type": "integer", "minimum": 0, "maximum": window.MaxInFlight},
 		"hold":              configtest.Duration,
+		"reserve":           {"type": "integer", "minimum": 1, "maximum": rules.MaxCost},
+		"budget.max":        {"type": "integer", "minimum": 1, "maximum": rules.MaxCost},
+		"bytes":             {"anyOf": []any{configtest.Object{"type": "number", "exclusiveMinimum": 0, "maximum": maxPerByte}, configtest.Object{"type": "string", "pattern": "^[0-9.]"}}},
+		"currency":          {"type": "string", "pattern": "^[a-z]{3}$"},
 		"headers":           {"type": []any{"array", "null"}, "items": styles, "uniqueItems": true},
 		"unit":              {"anyOf": []any{configtest.Object{"enum": names}, configtest.Object{"type": "string", "pattern": "^(" + strings.Join(anyCase, "|") + ")$"}}},
 		"window":            configtest.Duration,

@@ -114,6 +114,9 @@ func (r *rulesReader) checkTaken(rule *rules.Rule, quota bool, at strict.Positio
 	for _, t := range append(slices.Collect(maps.Values(rule.ByTier)), rule.Terms) {
 		leased := slices.ContainsFunc(t.Limits, func(l rules.Limit) bool { return l.Lease.Length > 0 })
 		switch {
+		case (rule.Charge.Always || rule.Charge.Once.Entry != "") && slices.ContainsFunc(t.Limits, reserves):
+			r.decoder.Problem(at, "charge always and charge_once cannot be combined with a budget, which rules.tiers_of gives this rule in %s", from)
+			return
 		case rule.Charge.Always && (leased || t.Observe > 0):
 			r.decoder.Problem(at, "charge always cannot be combined with a lease or observe, which rules.tiers_of gives this rule in %s", from)
 			return

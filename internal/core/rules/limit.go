@@ -29,6 +29,12 @@ type Limit struct {
 	// StartsLabel is the label of a subject that says on which day the periods of Calendar start; see
 	// [calendar.Calendar.Starting]. A subject without the label has the periods of Calendar.
 	StartsLabel string
+	// Budget makes the limit reserve the estimated cost of a stream, and record at its end what it has
+	// cost. Nil: a cost is recorded at once.
+	Budget *Budget
+	// Currency is the currency of a limit whose hits are millionths of it, such as usd. People read
+	// them so. Empty: hits are units.
+	Currency string
 }
 
 // log names the log of the limit, without a key.
@@ -53,6 +59,11 @@ func (t *Terms) inFlight() bool {
 	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Policy == window.InFlight })
 }
 
+// holds reports whether streams hold something in a log: in flight, or of a budget.
+func (t *Terms) holds() bool {
+	return t.inFlight() || slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Budget != nil })
+}
+
 // Empty reports whether the terms have no limits and are not unlimited.
 func (t *Terms) Empty() bool { return len(t.Limits) == 0 && !t.Unlimited }
 
@@ -73,23 +84,23 @@ func FillTime(l window.Limit) (fill time.Duration, exact bool) {
 // AppendLimit appends a limit as operators read it: "100 per 1m" for a sliding window, and
 // with other policies "10 per 1s, bursts of 50", "100 per 1m fixed", "100 per month",
 // "100 per 1m sliding_counter" and "20 requests in flight".
-func AppendLimit(b []byte, l window.Limit) []byte {
-	number := func(n uint64) { b = strconv.AppendUint(b, n, 10) }
+func AppendLimit(b []byte, l window.Limit) []byte { return appendLimit(b, l, "") }
+
+// AppendTo appends what [AppendLimit] does, with the currency of l.
+func (l *Limit) AppendTo(b []byte) []byte { return appendLimit(b, l.Limit, l.Currency) }
+
+func appendLimit(b []byte, l window.Limit, currency string) []byte {
+	if l.Policy == window.TokenBucket {
+		b = appendWindow(append(appendAmount(b, uint64(l.Rate), currency, true), " per "...), l.Window)
+		return appendAmount(append(b, ", bursts of "...), l.Hits, currency, true)
+	}
+	b = appendAmount(b, l.Hits, currency, true)
 	switch l.Policy {
-	case window.TokenBucket:
-		number(uint64(l.Rate))
-		b = appendWindow(append(b, " per "...), l.Window)
-		b = append(b, ", bursts of "...)
-		number(l.Hits)
-		return b
 	case window.InFlight:
-		number(l.Hits)
 		return append(b, " requests in flight"...)
 	case window.Calendar:
-		number(l.Hits)
 		return append(append(b, " per "...), Unit(l.Window)...)
 	}
-	number(l.Hits)
 	b = appendWindow(append(b, " per "...), l.Window)
 	if l.Policy != window.Sliding {
 		b = append(append(b, ' '), l.Policy.String()...)

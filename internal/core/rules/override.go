@@ -19,6 +19,8 @@ import (
 //   - If the rule has only a token bucket and limits in flight, hits in a window are its rate and its burst.
 //   - A rate and a burst are for a rule with a token bucket, and a maximum in flight is for a
 //     rule with one. A hold lasts as long as the rule says.
+//   - A budget and a currency stay: those of the rule's limit with that window, else of its first
+//     limit with a budget.
 //   - If the rule has no limits, an override counts with the policy that its keys mean.
 //   - A maximum in flight replaces only limits in flight, and any other limit only others. So
 //     an override of one kind keeps the rule's limits of the other kind.
@@ -60,6 +62,11 @@ func overrideLimit(rule []Limit, l window.Limit) (applied Limit, ok bool) {
 	}
 	if pattern == nil {
 		return applied, false
+	}
+	if applied.Budget, applied.Currency = pattern.Budget, pattern.Currency; pattern == &slidingLike {
+		if i := slices.IndexFunc(rule, func(l Limit) bool { return l.Budget != nil }); i >= 0 {
+			applied.Budget, applied.Currency = rule[i].Budget, rule[i].Currency
+		}
 	}
 	switch applied.Policy = pattern.Policy; applied.Policy {
 	case window.InFlight:

@@ -109,12 +109,13 @@ func (rs *Rules) ScopeNumber(name string) (window.Scope, error) {
 	return 0, fmt.Errorf("the settings have no scope %.64q, but %s: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope", name, strings.Join(rs.scopes, ", "))
 }
 
-// HoldScopes returns the numbers of the scopes that have limits of requests in flight.
+// HoldScopes returns the numbers of the scopes in which streams hold something: those with limits of
+// requests in flight, or with budgets.
 func (rs *Rules) HoldScopes() (all []window.Scope) {
 	for _, r := range rs.rules {
-		holds := r.Terms.inFlight()
+		holds := r.Terms.holds()
 		for _, t := range r.is.byTier {
-			holds = holds || t.inFlight()
+			holds = holds || t.holds()
 		}
 		if holds && !slices.Contains(all, r.is.scope) {
 			all = append(all, r.is.scope)
@@ -244,7 +245,7 @@ func (r *Rule) derive(rs *Rules) error {
 	}
 	if !r.Charge.Always && !r.Charge.AllowedOnly && r.Charge.Once.Entry == "" {
 		r.is.reports = rs.all.reports
-		r.is.unsaid = !r.is.reports && !r.Terms.inFlight()
+		r.is.unsaid = !r.is.reports && !r.Terms.holds()
 	}
 	r.is.seriesByKey = r.Metric.Detailed || slices.Contains(r.Metric.Values, true)
 	return nil

@@ -53,6 +53,14 @@ func (r *Rule) words(t *Terms, tier string) string {
 
 // Words describes the limit, and what it admits at worst: 100 in any 1m.
 func (l *Limit) Words() string {
+	text := l.words()
+	if l.Budget != nil {
+		text += fmt.Sprintf("; a request reserves what it may cost, %s if it does not say it, and pays at its end", Amount(l.Budget.Reserve, l.Currency))
+	}
+	return text
+}
+
+func (l *Limit) words() string {
 	per := FormatWindow(l.Window)
 	switch l.Hits {
 	case 0:
@@ -60,21 +68,25 @@ func (l *Limit) Words() string {
 	case window.MaxHits:
 		return "as many as wanted"
 	}
-	hits := words.Count(l.Hits)
+	count := words.Count
+	if l.Currency != "" {
+		count = func(n uint64) string { return Amount(n, l.Currency) }
+	}
+	hits := count(l.Hits)
 	switch l.Policy {
 	case window.TokenBucket:
 		fill, _ := FillTime(l.Limit)
 		return fmt.Sprintf("%s in each %s on average, up to %s at once after %s without requests, and so up to %s in any %s",
-			words.Count(uint64(l.Rate)), per, hits, words.Duration(fill), words.Count(WorstCase(l.Limit)), per)
+			count(uint64(l.Rate)), per, hits, words.Duration(fill), count(WorstCase(l.Limit)), per)
 	case window.Fixed:
 		return fmt.Sprintf("%s in each %s of the clock, so up to %s in any %s around its end",
-			hits, per, words.Count(WorstCase(l.Limit)), per)
+			hits, per, count(WorstCase(l.Limit)), per)
 	case window.Calendar:
-		return fmt.Sprintf("%s in each calendar %s (%s), so up to %s around its end", hits, Unit(l.Window), l.CalendarText(), words.Count(WorstCase(l.Limit)))
+		return fmt.Sprintf("%s in each calendar %s (%s), so up to %s around its end", hits, Unit(l.Window), l.CalendarText(), count(WorstCase(l.Limit)))
 	case window.InFlight:
 		return fmt.Sprintf("%s at the same time, each for %s at most", hits, per)
 	case window.SlidingCounter:
-		return fmt.Sprintf("about %s in any %s, and up to %s in the worst case", hits, per, words.Count(WorstCase(l.Limit)))
+		return fmt.Sprintf("about %s in any %s, and up to %s in the worst case", hits, per, count(WorstCase(l.Limit)))
 	default:
 		return hits + " in any " + per
 	}
