@@ -30,7 +30,7 @@ type Decision struct {
 	strictest          []int                // of each descriptor; nil: there is one limit, of one descriptor
 	styles             []string             // of the domain
 	headers            *answer.Renderer
-	limiter            *Limiter // if the request is counted as one in flight
+	limiter            *Limiter // if the request holds something until Release
 	stream             window.StreamID
 }
 
@@ -87,18 +87,24 @@ func (l *LimitStatus) set(s *decide.LimitStatus) {
 	}
 }
 
-// InFlight reports whether the request counts as one in flight until Release: a limit of requests in
-// flight allowed it.
+// InFlight reports whether the request counts until Release: a limit of requests in flight or a budget
+// allowed it.
 func (d *Decision) InFlight() bool { return d.limiter != nil }
 
-// Release says that the request has ended, so that it counts as one in flight no more. It does nothing
-// if no limit of requests in flight allowed it, or if it was released before, also by a copy of d. After
+// Release says that the request has ended, so that it counts as one in flight no more. Under a budget it
+// has cost what it has reserved. Release does nothing if no limit of requests in flight and no budget
+// allowed the request, or if it was released before, also by a copy of d. After
 // an error the request counts until its hold expires. Release is safe for concurrent use.
-func (d *Decision) Release(ctx context.Context) error {
+func (d *Decision) Release(ctx context.Context) error { return d.Settle(ctx, Request{}) }
+
+// Settle is [Decision.Release] of a request under budgets, whose true costs are those of req: the request
+// itself, with other costs. A descriptor with Ask has cost nothing, and one with the cost 0 what it has
+// reserved. Call one of the two, and once.
+func (d *Decision) Settle(ctx context.Context, req Request) error {
 	if d.limiter == nil {
 		return nil
 	}
-	return d.limiter.release(ctx, d.stream)
+	return d.limiter.release(ctx, d.stream, &req)
 }
 
 // Limit returns the decisive limit: of the limits that deny, the one with the longest wait, and

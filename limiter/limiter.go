@@ -26,12 +26,12 @@ const (
 	MaxEntries     = 4096
 )
 
-// Errors of [Limiter.Allow]. Nothing was charged.
+// Errors. Nothing was charged.
 var (
-	// ErrInFlight: a limit of requests in flight applies, and the store is not a
-	// [window.Releaser], so it cannot count them. The stores of this module are.
-	ErrInFlight = errors.New("limiter: the store cannot count requests in flight: it has no End")
-	// ErrBadRequest: the request has no domain or no descriptors, or too many descriptors, entries or
+	// ErrInFlight, of [New] and [Limiter.Swap]: the rules limit requests in flight or have budgets, and the
+	// store is not a [window.Releaser]. The stores of this module are.
+	ErrInFlight = errors.New("limiter: the store cannot count requests in flight or budgets: it has no End")
+	// ErrBadRequest, of [Limiter.Allow]: the request has no domain or no descriptors, or too many descriptors, entries or
 	// limits. The error that wraps it says which.
 	ErrBadRequest = errors.New("limiter: bad request")
 )
@@ -49,7 +49,7 @@ type Request struct {
 // A Descriptor is an ordered list of entries, which the rules match, with a cost.
 type Descriptor struct {
 	Entries []Entry
-	// Cost is the number of hits to spend. Zero means 1, unless Ask is set.
+	// Cost is the number of hits to spend. Zero means 1, or the reserve of a budget, unless Ask is set.
 	Cost uint64
 	// Ask spends nothing: the decision says what remains. It is denied if that is nothing. Cost must
 	// be zero. Unlike in the service, later costs of the rule do not become usage updates: charge: always
@@ -81,10 +81,10 @@ type scoped interface {
 // goroutine, and is safe for concurrent use.
 type Limiter struct {
 	decider *decide.Decider
-	noEnd   bool     // the store cannot count requests in flight
+	noEnd   bool     // the store cannot end streams
 	scopes  []string // of the store, by their numbers; nil: it has one log for all of them
 	holds   func(window.Scope)
-	streams atomic.Bool // some of the rules so far limit requests in flight
+	streams atomic.Bool // some of the rules so far limit requests in flight, or have budgets
 	calls   sync.Pool   // of *call
 	swaps   sync.Mutex
 	active  atomic.Pointer[Rules]
@@ -161,6 +161,9 @@ func (l *Limiter) take(rules *Rules) error {
 				rule.Name, rule.Storage.Scope, only(l.scopes), strings.Join(all.Scopes(), ", "))
 		}
 	}
+	if len(all.HoldScopes()) > 0 && l.noEnd {
+		return ErrInFlight
+	}
 	if !rules.used.CompareAndSwap(false, true) {
 		return errors.New("limiter: these rules are in use already: read them again")
 	}
@@ -192,7 +195,7 @@ func only(names []string) string {
 //   - report: Allow returns the error of the store, and the caller decides.
 //
 // If a limit of requests in flight applies, the request counts until [Decision.Release], and at most
-// until its hold expires.
+// until its hold expires. Under a budget it reserves its cost until [Decision.Settle] or Release.
 //
 // ctx and the time limit of the store bound the wait. If ctx ends first, Allow returns an error, and
 // it is unknown whether the request was charged. With an error the decision is zero.
@@ -213,38 +216,35 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 		if l.streams.Load() { // after Start: a Swap may come between
 			stream = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
 		}
-		r.Domain, r.Descriptors, r.Stream, r.NoEndSignal = req.Domain, c.descriptors, stream, l.noEnd
+		r.Domain, r.Descriptors, r.Stream = req.Domain, c.descriptors, stream
 		if _, err = c.core.Decide(ctx, window.MayWait); err == nil {
 			v := c.core.Verdict()
 			d.set(v, rules.headers)
-			if stream != 0 && v.Allowed && slices.ContainsFunc(v.Limits, func(s decide.LimitStatus) bool { return s.Limit.Policy == window.InFlight }) {
+			if stream != 0 && v.Allowed && slices.ContainsFunc(v.Limits, holds) {
 				d.limiter, d.stream = l, stream
 			}
 		}
 	}
 	c.forget()
-	return asError(err)
-}
-
-// release ends the requests in flight of a stream.
-func (l *Limiter) release(ctx context.Context, stream window.StreamID) error {
-	c := l.calls.Get().(*call)
-	c.descriptors = append(c.descriptors, decide.Descriptor{Ends: true})
-	l.decider.Begin(&c.core, decide.Request{Descriptors: c.descriptors, Stream: stream, Ending: inflight.EndedInOrder})
-	_, err := c.core.Decide(ctx, window.MayWait)
-	c.forget()
-	l.calls.Put(c)
 	return err
 }
 
-// asError returns the error of Allow for one of the core.
-func asError(err error) error {
+// holds reports whether the stream of an allowed request holds something under a limit.
+func holds(s decide.LimitStatus) bool { return s.Limit.Policy == window.InFlight || s.Limit.Budget != nil }
+
+// release ends a stream. req says what it has cost under budgets, unless its domain is empty.
+func (l *Limiter) release(ctx context.Context, stream window.StreamID, req *Request) (err error) {
+	c := l.calls.Get().(*call)
+	if req.Domain != "" {
+		err = c.read(req, l.active.Load())
+	}
 	if err == nil {
-		return nil
+		c.descriptors = append(c.descriptors, decide.Descriptor{Ends: true})
+		l.decider.Begin(&c.core, decide.Request{Domain: req.Domain, Descriptors: c.descriptors, Stream: stream, Ending: inflight.EndedInOrder})
+		_, err = c.core.Decide(ctx, window.MayWait)
 	}
-	if noEnd, ok := errors.AsType[*inflight.NoEndError](err); ok {
-		return fmt.Errorf("%w (rule %s)", ErrInFlight, noEnd.Rule)
-	}
+	c.forget()
+	l.calls.Put(c)
 	return err
 }
 
@@ -286,7 +286,7 @@ func (c *call) read(req *Request, rules *Rules) error {
 		c.descriptors = reuse.Grow(c.descriptors)
 		into := &c.descriptors[i]
 		into.Entries, into.Cost, into.Refund = c.entries[begin:len(c.entries):len(c.entries)], d.Cost, d.Refund
-		if d.Cost == 0 && !d.Ask {
+		if into.Unpriced = d.Cost == 0 && !d.Ask; into.Unpriced {
 			into.Cost = 1
 		}
 		for j := range into.Entries {

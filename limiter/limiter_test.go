@@ -189,11 +189,7 @@ func TestErrorsOfRequests(t *testing.T) {
 			t.Errorf("%s: got %v, %v", name, d.Allowed, err)
 		}
 	}
-	without, err := limiter.New(broken{}, parse(t, shop))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := without.Allow(t.Context(), limiter.One("shop", "upload", "x")); !errors.Is(err, limiter.ErrInFlight) || !strings.Contains(err.Error(), "upload") {
+	if _, err := limiter.New(broken{}, parse(t, shop)); !errors.Is(err, limiter.ErrInFlight) {
 		t.Errorf("in flight on a store without ends: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package decide
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -70,21 +69,16 @@ const (
 // With wait, Decide blocks until the customer source and the store answer. ctx bounds both,
 // and Options.Wait bounds the wait for the source.
 func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) {
-	if c.step == isBegun && c.ending() {
-		if !wait {
-			return false, nil
-		}
-		if settles, err := c.endStream(ctx); !settles {
-			c.verdict.Begin(len(c.req.Descriptors))
-			c.verdict.Allowed = true
-			c.finish(ctx, err)
-		}
-	}
 	if c.step == isBegun && c.prepare(ctx, wait) {
 		c.step = isPrepared
 	}
 	if c.step == isPrepared {
-		if decided, err = c.decide(ctx, wait); decided {
+		if c.ending() {
+			decided, err = c.settle(ctx, wait)
+		} else {
+			decided, err = c.decide(ctx, wait)
+		}
+		if decided {
 			c.finish(ctx, err)
 		}
 	}
@@ -196,8 +190,6 @@ func (c *Call) askSubjects(ctx context.Context, wait bool) {
 // false.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
 	switch n, what := len(c.batch.checks), c.Exceeds(); {
-	case c.stream.NoEnd != nil:
-		return true, &inflight.NoEndError{Rule: c.stream.NoEnd}
 	case n == 0 && c.gen.rules.Missing():
 		return true, rules.ErrMissing
 	case what != "":
@@ -232,6 +224,9 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 	if c.decider.counts {
 		c.countLimits()
 	}
+	if c.stream.Reserves {
+		c.countReserved()
+	}
 	return true, nil
 }
 
@@ -261,6 +256,9 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 			c.countLimits()
 		}
 	}
+	if c.stream.Reserves {
+		c.countReserved()
+	}
 	c.countDegraded()
 	return nil
 }
@@ -284,31 +282,6 @@ func (c *Call) markUndecided(cause error) (some bool) {
 		}
 	}
 	return some
-}
-
-// ending reports whether the request says that its stream has ended. Such a request charges
-// only if the stream had a hold.
-func (c *Call) ending() bool { return c.req.Ending != "" && c.req.Stream != 0 && c.req.EndsStream() }
-
-// endStream gives back what the stream of the request holds. settles is true if the rest of
-// the request is to be charged.
-func (c *Call) endStream(ctx context.Context) (settles bool, err error) {
-	d := c.decider
-	result, err := d.releases.Release(ctx, &c.req)
-	switch {
-	case result == inflight.EndFailed:
-		d.failed(err)
-		err = fmt.Errorf("the store could not end a stream: %w", err)
-	case err != nil:
-		return false, err
-	case result == inflight.EndReleased:
-		d.waiters.Ended()
-		for i := range c.req.Descriptors {
-			settles = settles || !c.req.Descriptors[i].Ends
-		}
-	}
-	d.opts.Meters.Ended(result)
-	return settles, err
 }
 
 // countMisuse counts and logs the misuse of the request, if there is one.

@@ -192,17 +192,25 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	check.Key, check.Limit, check.Cost = key, s.Limit.Limit, s.Cost
 	check.Mode, check.Scope, check.Priority = s.Mode, s.Rule.Store(), s.Rule.Storage.Priority
 	check.Precision, check.Lease = s.Limit.Precision, s.Limit.Lease
-	switch s.Limit.Policy {
-	case window.InFlight:
+	holds := true
+	switch {
+	case s.Limit.Policy == window.InFlight:
 		s.Update.Records = false // a request that is active holds its cost, and spends nothing
-		if !c.stream.Hold(&c.req, s.Rule, check, refund) {
-			*s, *check = LimitStatus{}, window.Check{}
-			c.verdict.Limits, c.batch.checks = c.verdict.Limits[:at], c.batch.checks[:len(c.batch.checks)-1]
-			return
-		}
-	case window.Calendar:
+		holds = c.stream.Hold(&c.req, check, refund)
+	case s.Limit.Budget != nil:
+		s.Update.Records = false
+		var cost uint64
+		cost, holds = c.stream.Reserve(&c.req, &c.req.Descriptors[s.Descriptor], s.Limit.Budget, check)
+		s.Cost = min(s.Rule.Charge.Cost(cost), rules.MaxCost)
+		check.Cost = s.Cost
+	}
+	if !holds {
+		*s, *check = LimitStatus{}, window.Check{}
+		c.verdict.Limits, c.batch.checks = c.verdict.Limits[:at], c.batch.checks[:at]
+		return
+	}
+	if s.Limit.Policy == window.Calendar {
 		check.Period = c.period(s, of)
-	default:
 	}
 	if s.Rule.Charge.Once.Entry != "" {
 		c.once(s, check)

@@ -78,6 +78,7 @@ func (c counts) CutUpdate()                                 { c["cut update"]++ 
 func (c counts) Ended(inflight.EndResult)                   {}
 func (c counts) Misused()                                   {}
 func (c count) Near(uint64)                                 {}
+func (c count) Budget(o BudgetOutcome, units uint64)        { c.c[c.name+" "+BudgetOutcomes[o]] += int(units) }
 func (c count) Denied(string, window.Policy, time.Duration) {}
 func (c count) Count(o Outcome)                             { c.c[c.name+" "+o.String()]++ }
 func (c count) Detail(values []byte, o Outcome)             { c.c[c.name+" "+string(values)+" "+o.String()]++ }
@@ -265,7 +266,8 @@ type callers []identity.CallerInfo
 
 func (p *callers) Denied(req *Request, _ *Verdict, s *LimitStatus) { *p = append(*p, s.Caller(req)) }
 
-func (*callers) Near(*Request, *Verdict, *LimitStatus) {}
+func (*callers) Near(*Request, *Verdict, *LimitStatus)  {}
+func (*callers) Budget(*Request, *LimitStatus, string) {}
 
 func TestVerdict(t *testing.T) {
 	allowed := func(remaining uint64) window.Decision {

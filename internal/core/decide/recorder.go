@@ -2,8 +2,8 @@ package decide
 
 import "github.com/slidegate/slidegate/pkg/window"
 
-// A Recorder keeps decisions for operators. The Decider calls it at most once for each request, so it
-// must be quick. It keeps no argument, and no text of the request without a copy. It is safe for
+// A Recorder keeps decisions for operators. The Decider calls it at most once for each request and
+// for each budget that it meets, so it must be quick. It keeps no argument, and no text of the request without a copy. It is safe for
 // concurrent use.
 type Recorder interface {
 	// Denied records that a limit had no room: the decisive one of a denied request, or one
@@ -11,6 +11,9 @@ type Recorder interface {
 	Denied(req *Request, v *Verdict, s *LimitStatus)
 	// Near records an allowed request that used a limit above Options.NearLimit.
 	Near(req *Request, v *Verdict, s *LimitStatus)
+	// Budget records how much of a budget is used (s.Spent, s.Decision.Reserved), after a request has
+	// asked for it. log names its log.
+	Budget(req *Request, s *LimitStatus, log string)
 }
 
 // record gives the Recorder a request that is decided.

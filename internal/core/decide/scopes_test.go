@@ -238,6 +238,8 @@ type drawn struct {
 	unwaiting map[string]bool
 }
 
+var drawnBudget = rules.Budget{Reserve: 2, Max: 4, Budget: window.Budget{Hold: time.Minute}}
+
 // mixedRules are rules of every policy and kind. Two deciders must not share them: rules learn.
 func mixedRules(t tester) *rules.Rules {
 	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: directory(t)})
@@ -256,6 +258,7 @@ func mixedRules(t tester) *rules.Rules {
 		with(rule("once", limits(sliding(3)), anyOf("user")), func(r *rules.Rule) { once(r); r.Storage.OnError = rules.StoreErrorAllow }),
 		with(rule("quota", limits(sliding(2)), anyOf("quota")), func(r *rules.Rule) { r.Quota, r.Subject = true, "api_key" }),
 		rule("flight", limits(sliding(5), window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}), anyOf("flight")),
+		rule("budget", rules.Terms{Limits: []rules.Limit{{Limit: sliding(9), Budget: &drawnBudget}}}, anyOf("budget")),
 		rule("bucket", limits(window.Limit{Hits: 3, Window: time.Minute, Policy: window.TokenBucket, Rate: 2}), anyOf("bucket")),
 		with(rule("always", limits(sliding(3)), anyOf("always")), func(r *rules.Rule) { r.Charge.Always = true }),
 		rule("watched", rules.Terms{Limits: limits(sliding(1)).Limits, Observe: 0.5}, anyOf("watched"), anyOf("api_key")),
@@ -276,20 +279,20 @@ func drawRequest(t *rapid.T) func() Request {
 	domain := rapid.SampledFrom([]string{"edge", "edge", "edge", "edge", "edge", "nowhere"}).Draw(t, "domain")
 	stream := rapid.SampledFrom([]string{"", "", "s1", "s2", "s3"}).Draw(t, "stream")
 	ending := rapid.SampledFrom([]string{"", "", "", "via_upstream", inflight.EndedInOrder}).Draw(t, "ending")
-	endless, caller := rapid.IntRange(0, 9).Draw(t, "endless") == 0, rapid.IntRange(0, 4).Draw(t, "caller") == 0
+	cost, caller := rapid.SampledFrom([]string{"", "", "2", "x"}).Draw(t, "exact cost"), rapid.IntRange(0, 4).Draw(t, "caller") == 0
 	keys := []string{"acme-key", "hobby-key", "gone-key", "own-key", "lost-key", "stranger"}
 	n := rapid.SampledFrom([]int{0, 1, 1, 2, 3, 5, window.MaxChecks + 1}).Draw(t, "descriptors")
 	type one struct {
-		text                     string
-		cost                     uint64
-		refund, ends, overridden bool
+		text                               string
+		cost                               uint64
+		refund, ends, overridden, unpriced bool
 	}
 	all := make([]one, n)
 	for i := range all {
 		key := rapid.SampledFrom(keys).Draw(t, "key")
 		value := rapid.SampledFrom([]string{"a", "b", "::ffff:192.0.2.1", "", "%~{}"}).Draw(t, "value")
-		name := rapid.SampledFrom([]string{"user", "quota", "flight", "bucket", "always", "replaces", "unlimited", "counter", "remote_address", "none", "slidegate"}).Draw(t, "entry")
-		o := one{cost: rapid.SampledFrom([]uint64{1, 1, 1, 2, 0, 50}).Draw(t, "cost"), text: name + "=" + value}
+		name := rapid.SampledFrom([]string{"user", "quota", "flight", "budget", "budget", "bucket", "always", "replaces", "unlimited", "counter", "remote_address", "none", "slidegate"}).Draw(t, "entry")
+		o := one{cost: rapid.SampledFrom([]uint64{1, 1, 1, 2, 0, 50}).Draw(t, "cost"), unpriced: rapid.IntRange(0, 3).Draw(t, "unpriced") == 0, text: name + "=" + value}
 		switch rapid.IntRange(0, 7).Draw(t, "form") {
 		case 0, 1:
 			o.text = "api_key=" + key
@@ -306,13 +309,13 @@ func drawRequest(t *rapid.T) func() Request {
 		all[i] = o
 	}
 	return func() Request {
-		r := Request{Domain: domain, Stream: inflight.NewStreamID(stream), Ending: ending, NoEndSignal: endless}
+		r := Request{Domain: domain, Stream: inflight.NewStreamID(stream), Ending: ending, Reported: identity.Reported{Cost: cost}}
 		if caller {
 			r.Caller = &identity.Caller{Fingerprint: secrets.Value("api_key", "acme-key"), Answer: known(tier.Subject{ID: "called", Tier: "starter"})}
 		}
 		for _, o := range all {
 			one := d(o.text)
-			one.Cost, one.Refund, one.Ends = o.cost, o.refund, o.ends
+			one.Cost, one.Refund, one.Ends, one.Unpriced = o.cost, o.refund, o.ends, o.unpriced
 			if o.overridden {
 				one.Override = &window.Limit{Hits: 2, Window: time.Second}
 			}

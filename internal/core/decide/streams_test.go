@@ -287,25 +287,6 @@ func TestStreamsWithoutID(t *testing.T) {
 	})
 }
 
-// TestNoEndSignal refuses a request whose adapter never hears of ends, and charges nothing.
-func TestNoEndSignal(t *testing.T) {
-	f := newFlight(t, nil)
-	r := stream("a", "", "in_flight=backend", "rate=x")
-	r.NoEndSignal = true
-	_, err := decideErr(t.Context(), f.Decider, r)
-	if endless := new(inflight.NoEndError); !errors.As(err, &endless) || endless.Rule.Name != "backend" {
-		t.Errorf("got the error %v, want one for the rule backend", err)
-	}
-	if n := f.left("rate=x"); n != 10 {
-		t.Errorf("%d are left, want 10", n)
-	}
-	plain := stream("a", "", "rate=x")
-	plain.NoEndSignal = true
-	if v := decide(t, f.Decider, plain); !v.Allowed {
-		t.Error("a request without a limit in flight is denied")
-	}
-}
-
 // failingReleaser is a store that fails to end streams.
 type failingReleaser struct{ window.Store }
 

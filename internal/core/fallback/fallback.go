@@ -173,11 +173,11 @@ func (s *Store) Reset(id window.LogID) {
 // Learn notes what the shared store has decided, so that the use is known when an outage
 // begins. It keeps neither argument.
 func (s *Store) Learn(c *window.Check, d *window.Decision) {
-	if c.Stream != 0 {
+	switch {
+	case c.Limit.Policy == window.InFlight && c.Stream != 0:
 		s.learnActive(c, d)
 		return
-	}
-	if c.Limit.Hits == window.MaxHits || c.Limit.Policy == window.InFlight {
+	case c.Limit.Policy == window.InFlight || c.Limit.Hits == window.MaxHits:
 		return // when the requests end that the shared store knew of is not known
 	}
 	hits := c.Limit.Hits - min(d.Remaining, c.Limit.Hits)

@@ -28,11 +28,19 @@ type Request struct {
 	// Exceeds names the bound that the message of the request exceeds, and says what to do. Then
 	// Descriptors may be incomplete and Domain empty. Empty: no bound is exceeded.
 	Exceeds string
-	// NoEndSignal is true if the adapter does not learn when streams end.
-	NoEndSignal bool
+	// Reported is what the call says of the cost of the stream, besides the costs of descriptors.
+	Reported Reported
 	// ID is the id of the client's request, if Envoy sends it, and Route the route that an adapter
 	// knows. People read them; they decide nothing. They are empty if unknown.
 	ID, Route string
+}
+
+// Reported has the header fields of a call that say what a stream costs, for budgets. Each may be empty.
+type Reported struct {
+	// Cost is a number: the cost of the descriptors that are [Descriptor.Unpriced].
+	Cost string
+	// Upstream and Downstream are how many bytes went to the upstream, and of the response to the client.
+	Upstream, Downstream string
 }
 
 // A Caller is the answer that an adapter got for one API key.
@@ -49,6 +57,8 @@ type Descriptor struct {
 	Entries descriptors.Descriptor
 	// Cost is the number of hits to spend. Zero spends nothing: it asks what remains.
 	Cost uint64
+	// Unpriced says that the caller has sent no cost. Cost is then the default.
+	Unpriced bool
 	// Override replaces the limits of the matching rule, and is a limit if no rule
 	// matches. All entries name its log.
 	Override *window.Limit

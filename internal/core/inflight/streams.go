@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
+	"math"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/identity"
@@ -53,13 +55,17 @@ func NewStreamID(id string) window.StreamID {
 	return max(1, window.StreamID(binary.BigEndian.Uint64(digest[:])))
 }
 
-// The misuses: calls that use limits of requests in flight in a way that cannot work, as the log
-// says it. docs/advanced.md has them too.
+// The misuses: calls that use limits of requests in flight or budgets in a way that cannot work, as the
+// log says it. docs/advanced.md has them too.
 const (
 	MisuseNoStream         = "a request came to an in_flight rule without the id of its stream, so it keeps its slot for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"
-	MisuseNegative         = "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never took: end streams with the descriptor slidegate=end"
+	MisuseNegative         = "is_negative_hits was ignored for an in_flight rule or a budget, because it also gives back what denied requests never took: end streams with the descriptor slidegate=end"
 	MisuseChargeAtEnd      = "an in_flight rule was charged by a call of apply_on_stream_done, which was ignored: end streams with the descriptor slidegate=end"
 	MisuseEndAtRequest     = "the descriptor slidegate=end came without x-rls-end and was ignored: set apply_on_stream_done, and send x-rls-end in initial_metadata"
+	MisuseBudgetNoStream   = "a request came to a budget without the id of its stream, so it has cost its estimate: send x-slidegate-stream in initial_metadata of the filter that asks rls"
+	MisuseBudgetAtEnd      = "a budget was charged by a call of apply_on_stream_done without the descriptor slidegate=end, so what the stream has reserved is charged too: add the descriptor"
+	MisuseEstimate         = "an estimate was no number from 1 to max of its budget, so reserve of the budget was taken: bound the estimate in Envoy, as in envoy/budgets.yaml"
+	MisuseCost             = "the end of a stream had a cost that is no number from 0 to 9007199254740992, so its cost is unknown: correct hits_addend or x-rls-cost"
 	MisuseEndWithoutStream = "the descriptor slidegate=end came without the id of its stream and was ignored: send x-slidegate-stream in initial_metadata of the filter that ends streams"
 )
 
@@ -79,17 +85,6 @@ const (
 // EndResults has the metric label of each EndResult.
 var EndResults = [...]string{EndReleased: "released", EndNothing: "held_nothing", EndFailed: "failed"}
 
-// A NoEndError says that a limit of requests in flight applies, but that the adapter does not learn
-// when streams end. Nothing was charged.
-type NoEndError struct {
-	// Rule is the rule of the limit.
-	Rule *rules.Rule
-}
-
-func (e *NoEndError) Error() string {
-	return fmt.Sprintf("the rule %s counts requests in flight, and the authorization filter does not say when a request has ended: move the rule's descriptor to Envoy's rate limit filter, as in envoy/in-flight.yaml", e.Rule)
-}
-
 var errNoEnds = errors.New("the store does not count what streams hold")
 
 // Releases give back what streams hold in two stores. Each may be nil.
@@ -97,41 +92,47 @@ type Releases struct {
 	Store, Local window.Releaser
 }
 
-// Release gives back what the stream of a request holds, because it has ended. After an error the
-// stream may still hold something, until its hold time ends.
-func (r Releases) Release(ctx context.Context, req *identity.Request) (EndResult, error) {
-	end := window.Ending{Stream: req.Stream, Deny: Tombstone}
-	if req.Ending == endedByLimit || req.Ending == EndedInOrder {
+// Release ends the stream of a request: it gives back what the stream holds in flight, and settles what it
+// has reserved. costs are what the request says that it has cost. settled is what the shared store has
+// changed. After an error the stream may still hold something, until its hold time ends.
+func (r Releases) Release(ctx context.Context, req *identity.Request, costs []window.Check) (settled window.Settled, result EndResult, err error) {
+	end := window.Ending{
+		Stream: req.Stream, Deny: Tombstone, Costs: costs,
+		Bytes: rules.MaxCost, Unreached: req.Reported.Upstream == "0", Denied: req.Ending == endedByLimit,
+	}
+	if end.Denied || req.Ending == EndedInOrder {
 		end.Deny = 0
+	}
+	if sent, err := strconv.ParseUint(req.Reported.Downstream, 10, 64); err == nil {
+		end.Bytes = min(sent, rules.MaxCost)
 	}
 	released := false
 	if r.Local != nil {
-		local, _ := r.Local.End(ctx, end) // a local store has no error
-		released = local.Released
+		local := end
+		local.Denied = true // a stream that it has not admitted is no debt there
+		was, _ := r.Local.End(ctx, local)
+		released = was.Released // a local store has no error
 	}
 	if r.Store == nil && r.Local == nil {
-		return EndNothing, errNoEnds
+		return settled, EndNothing, errNoEnds
 	}
 	if r.Store != nil {
-		shared, err := r.Store.End(ctx, end)
-		if err != nil && !released {
-			return EndFailed, err
+		settled, err = r.Store.End(ctx, end)
+		if err != nil && (!released || len(costs) > 0) {
+			return settled, EndFailed, err
 		}
-		released = released || shared.Released
 	}
-	if !released {
-		return EndNothing, nil
+	if !released && !settled.Released {
+		return settled, EndNothing, nil
 	}
-	return EndReleased, nil
+	return settled, EndReleased, nil
 }
 
-// A Stream is the state of one request for limits of requests in flight. The zero value is for a
-// request without such limits.
+// A Stream is the state of one request for limits of requests in flight and for budgets. The zero value is
+// for a request without them.
 type Stream struct {
-	// Holds is true if a check is in flight.
-	Holds bool
-	// NoEnd is the rule of a [NoEndError]. Nil: there is none.
-	NoEnd *rules.Rule
+	// Holds is true if a check is in flight, and Reserves if one has a budget.
+	Holds, Reserves bool
 
 	unnamed window.StreamID // stands for a stream without an id; zero: none yet
 	misuse  string          // the last; empty: none
@@ -139,11 +140,8 @@ type Stream struct {
 
 // Hold makes a check of a limit in flight hold its slot for the stream of the request. It
 // reports false if the check cannot be made.
-func (st *Stream) Hold(req *identity.Request, rule *rules.Rule, check *window.Check, refund bool) (ok bool) {
+func (st *Stream) Hold(req *identity.Request, check *window.Check, refund bool) (ok bool) {
 	switch {
-	case req.NoEndSignal:
-		st.NoEnd = rule
-		return false
 	case refund:
 		st.misuse = MisuseNegative
 		return false
@@ -152,18 +150,75 @@ func (st *Stream) Hold(req *identity.Request, rule *rules.Rule, check *window.Ch
 		return false
 	}
 	st.Holds = true
+	if !st.name(req, check) {
+		if check.Cost > 0 {
+			st.misuse = MisuseNoStream
+		}
+		check.Limit.Window = min(check.Limit.Window, unnamedHold)
+	}
+	return true
+}
+
+// name gives a check the stream of the request. It reports false if it has none; another id then stands
+// for it.
+func (st *Stream) name(req *identity.Request, check *window.Check) (ok bool) {
 	if check.Stream = req.Stream; check.Stream != 0 {
 		return true
-	}
-	if check.Cost > 0 {
-		st.misuse = MisuseNoStream
 	}
 	if st.unnamed == 0 {
 		st.unnamed = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
 	}
 	check.Stream = st.unnamed
-	check.Limit.Window = min(check.Limit.Window, unnamedHold)
-	return true
+	return false
+}
+
+// Reserve makes a check under a budget reserve what a descriptor may cost, for the stream of the request. If
+// the stream has ended, the check is for what it has cost. It returns the cost, and false if the check cannot
+// be made: what an ended stream has cost is unknown then.
+func (st *Stream) Reserve(req *identity.Request, d *identity.Descriptor, b *rules.Budget, check *window.Check) (cost uint64, ok bool) {
+	cost, said, valid := priceOf(req, d)
+	switch {
+	case d.Refund:
+		st.misuse = MisuseNegative
+		return 0, false
+	case req.Ending != "":
+		if !req.EndsStream() {
+			st.misuse = MisuseBudgetAtEnd
+		}
+		if said && !valid {
+			st.misuse = MisuseCost
+		}
+		return cost, said && valid
+	}
+	st.Reserves, check.Budget = true, &b.Budget
+	named := st.name(req, check)
+	if said && valid && cost == 0 && !named {
+		return 0, true // a question
+	}
+	switch cost, valid = b.Estimate(cost, said); {
+	case !valid:
+		st.misuse = MisuseEstimate
+	case !named:
+		st.misuse = MisuseBudgetNoStream
+	}
+	return cost, true
+}
+
+// priceOf returns the cost of a descriptor. said is false if the call has none, and valid if it is no number
+// up to [rules.MaxCost]. A fraction is rounded up.
+func priceOf(req *identity.Request, d *identity.Descriptor) (cost uint64, said, valid bool) {
+	text := req.Reported.Cost
+	switch {
+	case !d.Unpriced:
+		return d.Cost, true, d.Cost <= rules.MaxCost
+	case text == "":
+		return 0, false, false
+	}
+	exact, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(exact >= 0 && exact <= rules.MaxCost) || strings.Trim(text, ".0123456789eE+-") != "" {
+		return 0, true, false
+	}
+	return uint64(math.Ceil(exact)), true, true
 }
 
 // Misuse describes how the request uses limits of requests in flight in a way that cannot work. It is

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/identity"
@@ -113,6 +114,12 @@ func (s *LimitStatus) MayDeny() bool {
 	return !s.Observed() && s.Mode != window.Observe && s.Mode != window.Refund
 }
 
+// Spent returns how much of a budget is spent, without what streams have reserved.
+func (s *LimitStatus) Spent() uint64 {
+	left := s.Decision.Remaining + s.Decision.Reserved
+	return s.Limit.Hits - min(left, s.Limit.Hits)
+}
+
 // Wait returns the wait until this cost has room, if it was denied; the wait until one
 // more unit can be spent, if nothing remains; else the wait until the limit is unused: the
 // window is empty, the bucket full, the period over. It is zero for a cost above the limit,
@@ -168,8 +175,9 @@ func (s *LimitStatus) Stricter(than *LimitStatus) bool {
 	if one, two := s.Limit.Policy == window.InFlight, than.Limit.Policy == window.InFlight; one != two {
 		return two
 	}
-	// Both at most 2^32-1 by window.MaxHits, so the products fit.
-	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits
+	high, low := bits.Mul64(a.Remaining, than.Limit.Hits)
+	high2, low2 := bits.Mul64(b.Remaining, s.Limit.Hits)
+	return high < high2 || high == high2 && low < low2
 }
 
 // Span returns the time that the hits of the limit are for, which answers report as its window:

@@ -2,7 +2,8 @@
 // HTTP. A [Handler] takes memory for the request out of a pool, decodes the request, has it
 // decided, appends the answer, and puts the memory back. [Codec] is the codec of grpc-go that
 // leaves messages to the adapters. [Kept] names the headers that adapters keep: x-request-id,
-// x-slidegate-stream, x-slidegate-mcp, x-rls-end, and the mark of compared calls.
+// x-slidegate-stream, x-slidegate-mcp, x-rls-end, x-rls-cost, x-rls-wire, x-rls-sent, and the mark of
+// compared calls.
 //
 // # Transports
 //

@@ -1,23 +1,37 @@
 package adapter
 
-import "github.com/slidegate/slidegate/internal/edge/unary"
+import (
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/edge/unary"
+)
 
 // The header fields of a gRPC call that a method may read. They are indexes of unary.Call.Kept.
 const (
-	RequestID = iota // the id that Envoy gives a client's request
-	StreamID         // the id of a client's stream
-	StreamEnd        // how that stream has ended
-	Compared         // marks calls that another instance makes to compare answers
-	MCP              // what Envoy's MCP filter has read of a client's request, as JSON
+	RequestID  = iota // the id that Envoy gives a client's request
+	StreamID          // the id of a client's stream
+	StreamEnd         // how that stream has ended
+	Compared          // marks calls that another instance makes to compare answers
+	MCP               // what Envoy's MCP filter has read of a client's request, as JSON
+	Cost              // the cost of a stream, if descriptors do not have it
+	Upstream          // how many bytes of a stream went to the upstream
+	Downstream        // how many bytes of its response went to the client
 )
+
+// Reported returns what a call says of the cost of its stream.
+func Reported(from *unary.Call) identity.Reported {
+	return identity.Reported{Cost: from.Kept[Cost], Upstream: from.Kept[Upstream], Downstream: from.Kept[Downstream]}
+}
 
 // Kept names these fields, for unary.Options.Keep.
 var Kept = []unary.KeptField{
-	RequestID: {Name: "x-request-id", Value: func(value string) string { return atMost(value, maxKept) }},
-	StreamID:  {Name: "x-slidegate-stream", Value: func(value string) string { return atMost(present(value), maxKept) }},
-	StreamEnd: {Name: "x-rls-end", Value: func(value string) string { return present(value[:min(len(value), maxKept)]) }},
-	Compared:  {Name: "slidegate-compared", Value: func(string) string { return "1" }},
-	MCP:       {Name: "x-slidegate-mcp", Value: func(value string) string { return atMost(value, maxMCP) }},
+	RequestID:  {Name: "x-request-id", Value: func(value string) string { return atMost(value, maxKept) }},
+	StreamID:   {Name: "x-slidegate-stream", Value: func(value string) string { return atMost(present(value), maxKept) }},
+	StreamEnd:  {Name: "x-rls-end", Value: func(value string) string { return present(value[:min(len(value), maxKept)]) }},
+	Compared:   {Name: "slidegate-compared", Value: func(string) string { return "1" }},
+	MCP:        {Name: "x-slidegate-mcp", Value: func(value string) string { return atMost(value, maxMCP) }},
+	Cost:       {Name: "x-rls-cost", Value: func(value string) string { return atMost(present(value), maxKept) }},
+	Upstream:   {Name: "x-rls-wire", Value: func(value string) string { return atMost(present(value), maxKept) }},
+	Downstream: {Name: "x-rls-sent", Value: func(value string) string { return atMost(present(value), maxKept) }},
 }
 
 // maxKept bounds a kept value, in bytes. The ids of Envoy have 36. maxMCP bounds that of MCP, which has

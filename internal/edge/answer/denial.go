@@ -75,6 +75,9 @@ func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 		dst = append(dst, `,"cost":`...)
 		dst = strconv.AppendUint(dst, s.Cost, 10)
 	default:
+		if s.Limit.Budget != nil && !s.DeniedUndecided() {
+			dst = appendBudget(dst, s)
+		}
 		dst = append(dst, `,"retry_after":`...)
 		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
 	}
@@ -84,6 +87,16 @@ func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 		dst = append(dst, `"]`...)
 	}
 	return append(dst, '}')
+}
+
+// appendBudget appends what the request may cost, and how much of the budget is used.
+func appendBudget(dst []byte, s *decide.LimitStatus) []byte {
+	if s.Limit.Currency != "" {
+		dst = append(append(append(dst, `,"currency":"`...), s.Limit.Currency...), '"')
+	}
+	dst = strconv.AppendUint(append(dst, `,"cost":`...), s.Cost, 10)
+	dst = strconv.AppendUint(append(dst, `,"spent":`...), s.Spent(), 10)
+	return strconv.AppendUint(append(dst, `,"reserved":`...), s.Decision.Reserved, 10)
 }
 
 // appendSpan appends the member window, in seconds. A limit of requests in flight has none. The

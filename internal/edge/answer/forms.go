@@ -62,7 +62,11 @@ func AppendDenial(fields []Header, body []byte, v *decide.Verdict, a About) (wit
 	case rules.FormOpenAI:
 		body = append(body, `{"error":{"message":"`...)
 		body = appendDetail(body, s, a.Now)
-		return append(fields, contentTypeJSON), append(body, `","type":"requests","param":null,"code":"rate_limit_exceeded"}}`...)
+		kind := "requests"
+		if s != nil && s.Limit.Budget != nil {
+			kind = "tokens"
+		}
+		return append(fields, contentTypeJSON), append(body, `","type":"`+kind+`","param":null,"code":"rate_limit_exceeded"}}`...)
 	case rules.FormAnthropic:
 		body = append(body, `{"type":"error","error":{"type":"rate_limit_error","message":"`...)
 		body = appendDetail(body, s, a.Now)
@@ -179,9 +183,19 @@ func appendDetail(dst []byte, s *decide.LimitStatus, now func() time.Time) []byt
 	case s.Decision.Never && s.Limit.Hits == 0:
 		return append(appendLimit(appendRule(dst, "No request passes under rule ", s), s), '.')
 	case s.Decision.Never:
-		dst = append(dst, "This request costs "...)
-		dst = strconv.AppendUint(dst, s.Cost, 10)
+		dst = append(append(dst, "This request costs "...), rules.Amount(s.Cost, s.Limit.Currency)...)
 		return append(appendLimit(appendRule(dst, ", more than is ever free under rule ", s), s), '.')
+	case s.Limit.Budget != nil:
+		dst = append(append(dst, "No room for "...), rules.Amount(s.Cost, s.Limit.Currency)...)
+		dst = appendRule(dst, " in the budget of rule ", s)
+		ends := s.RetryAfter() > maxWait && now != nil
+		if ends {
+			dst = appendEnd(append(dst, " until "...), s, now())
+		}
+		dst = s.Limit.AppendUse(append(dst, ": "...), s.Spent(), s.Decision.Reserved)
+		if ends {
+			return append(dst, '.')
+		}
 	case s.RetryAfter() > maxWait && now != nil:
 		dst = append(appendRule(dst, "The budget of rule ", s), " is used up until "...)
 		return append(appendLimit(appendEnd(dst, s, now()), s), '.')
@@ -202,7 +216,7 @@ func appendRule(dst []byte, text string, s *decide.LimitStatus) []byte {
 
 // appendLimit appends the numbers of the limit.
 func appendLimit(dst []byte, s *decide.LimitStatus) []byte {
-	return rules.AppendLimit(append(dst, ": "...), s.Limit.Limit)
+	return s.Limit.AppendTo(append(dst, ": "...))
 }
 
 // appendEnd appends when a long wait ends, rounded up to minutes, by the clock of the calendar. The

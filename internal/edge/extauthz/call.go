@@ -80,6 +80,7 @@ func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 // call.
 func (c *call) Describe(from *unary.Call) {
 	c.request.ID, c.in.mcp = from.Kept[adapter.RequestID], from.Kept[adapter.MCP]
+	c.request.Stream, c.request.Reported = inflight.NewStreamID(from.Kept[adapter.StreamID]), adapter.Reported(from)
 	c.in.oversized = c.in.oversized || from.Exceeds != ""
 }
 
@@ -291,7 +292,6 @@ func (s *Service) findLimits(c *call) step {
 		return finish
 	}
 	c.describe()
-	c.request.NoEndSignal = true
 	s.opts.Decider.Begin(&c.policy, c.request)
 	return takeLimits
 }
@@ -315,11 +315,6 @@ func (c *call) describe() {
 func (s *Service) limit(c *call, err error) {
 	if err != nil {
 		c.result = Undecided
-		if noEnd := new(inflight.NoEndError); errors.As(err, &noEnd) {
-			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
-				zap.String("domain", decide.ShownDomain(c.request.Domain)), zap.Error(err))
-			c.result = Misconfigured
-		}
 		return
 	}
 	c.limited = true

@@ -46,7 +46,8 @@ func (s *Service) addDescriptors(c *call, domain string) error {
 		return err
 	}
 	cost := uint64(1)
-	if text, ok := c.in.contextOf("cost"); ok {
+	text, priced := c.in.contextOf("cost")
+	if priced {
 		if cost, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return fmt.Errorf("cost: not a number from 0 to 2^64-1")
 		}
@@ -79,7 +80,7 @@ func (s *Service) addDescriptors(c *call, domain string) error {
 			c.entries = append(c.entries, descriptors.Entry{Key: d[i].key, Value: value})
 		}
 		if last := len(c.entries); last > first {
-			c.request.Descriptors = append(c.request.Descriptors, decide.Descriptor{Entries: c.entries[first:last:last], Cost: cost})
+			c.request.Descriptors = append(c.request.Descriptors, decide.Descriptor{Entries: c.entries[first:last:last], Cost: cost, Unpriced: !priced})
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,13 +13,15 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/edge/adapter"
+	"github.com/slidegate/slidegate/internal/edge/unary"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/adaptertest"
@@ -285,16 +288,37 @@ func TestTooManyLimits(t *testing.T) {
 	}
 }
 
-// TestRequestsInFlight refuses a route whose limit counts requests in flight: nothing tells when
-// they end. The log says what to do.
+// TestRequestsInFlight: a check takes a slot for the stream that the call names, until the end of the stream.
 func TestRequestsInFlight(t *testing.T) {
-	core, logged := observer.New(zapcore.ErrorLevel)
-	s := newService(t, nil, func(o *Options) { o.Log = zap.New(core) })
-	context := map[string]string{"anonymous": "true", "domain": "flight", "descriptors": "in_flight=backend"}
-	if out := s.check(t, ask("/", context)); out.GetErrorResponse().GetStatus().GetCode() != 500 || s.meters.results[Misconfigured] != 1 {
-		t.Errorf("answer = %v, want an error response", out)
+	s := newService(t, nil, nil)
+	encoded, err := proto.Marshal(ask("/", map[string]string{"anonymous": "true", "domain": "flight", "descriptors": "in_flight=backend"}))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if all := logged.All(); len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].ContextMap()), "envoy/in-flight.yaml") {
-		t.Errorf("logged %v, want one line that names envoy/in-flight.yaml", all)
+	for i, want := range []string{"a 200", "a 200", "b 200", "c 429", "end of a", "c 200", "d 429"} {
+		stream, _, _ := strings.Cut(want, " ")
+		if stream == "end" {
+			var c decide.Call
+			ended := decide.Request{Stream: inflight.NewStreamID("a"), Ending: "via_upstream", Descriptors: []decide.Descriptor{identity.EndOfStream()}}
+			s.opts.Decider.Begin(&c, ended)
+			if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		in := unary.Call{Request: string(encoded)}
+		in.Kept[adapter.StreamID] = stream
+		answer, _, err := s.Handle(t.Context(), window.MayWait, &in, nil)
+		var out authv3.CheckResponse
+		if err := errors.Join(err, proto.Unmarshal(answer, &out)); err != nil {
+			t.Fatal(err)
+		}
+		code := 200
+		if denial := out.GetDeniedResponse(); denial != nil {
+			code = int(denial.GetStatus().GetCode())
+		}
+		if got := fmt.Sprintf("%s %d", stream, code); got != want {
+			t.Errorf("check %d: %s, want %s", i+1, got, want)
+		}
 	}
 }

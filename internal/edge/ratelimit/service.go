@@ -114,7 +114,7 @@ func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 // Describe implements [adapter.Call].
 func (c *call) Describe(from *unary.Call) {
 	c.request.ID, c.request.Ending = from.Kept[adapter.RequestID], from.Kept[adapter.StreamEnd]
-	c.request.Stream = inflight.NewStreamID(from.Kept[adapter.StreamID])
+	c.request.Stream, c.request.Reported = inflight.NewStreamID(from.Kept[adapter.StreamID]), adapter.Reported(from)
 	c.compared, c.mcp = from.Kept[adapter.Compared] != "", from.Kept[adapter.MCP]
 	if from.Exceeds != "" && c.in.over == "" {
 		c.in.over = from.Exceeds + ": put fewer header values into descriptors"
@@ -257,7 +257,8 @@ func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
 	for i := range c.in.descriptors {
 		d := &c.in.descriptors[i]
 		n := d.entries
-		one := decide.Descriptor{Entries: rest[:n:n], Cost: c.in.cost(d), Refund: d.refund, Ends: identity.IsEndOfStream(rest[:n])}
+		one := decide.Descriptor{Entries: rest[:n:n], Refund: d.refund, Ends: identity.IsEndOfStream(rest[:n])}
+		one.Cost, one.Unpriced = c.in.cost(d), !d.hasAddend && c.in.hitsAddend == 0
 		rest = rest[n:]
 		if limit, ok := d.limit.asLimit(); d.limited && ok {
 			c.limits = append(c.limits, limit)

@@ -48,7 +48,7 @@ type KeptField struct {
 }
 
 // MaxKept is how many header fields a call keeps at most.
-const MaxKept = 5
+const MaxKept = 8
 
 // A Handler answers one call. It appends the encoded answer to answer and returns the
 // result.

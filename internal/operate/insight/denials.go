@@ -145,3 +145,6 @@ func (i *Insight) Denied(req *decide.Request, v *decide.Verdict, s *decide.Limit
 func (i *Insight) Near(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
 	i.recorder.record(true, req, v, s)
 }
+
+// Budget implements decide.Recorder. It keeps nothing: pages read budgets from the store.
+func (i *Insight) Budget(*decide.Request, *decide.LimitStatus, string) {}

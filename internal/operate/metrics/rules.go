@@ -108,6 +108,9 @@ type meter struct {
 	others   series                             // of all other values
 }
 
+// Budget implements decide.Meter.
+func (m *meter) Budget(decide.BudgetOutcome, uint64) {}
+
 // Count implements decide.Meter.
 func (m *meter) Count(o decide.Outcome) {
 	c := m.outcomes[o].Load()

@@ -35,6 +35,9 @@ func AppendVerdict(b []byte, v *decide.Verdict, echo func([]byte) []byte) []byte
 			b = wire.AppendTextEntry(b, "policy", s.Limit.Policy.String())
 		}
 		b = wire.AppendNumberEntry(b, "remaining", float64(s.Decision.Remaining))
+		if s.Limit.Budget != nil {
+			b = wire.AppendNumberEntry(b, "reserved", float64(s.Decision.Reserved))
+		}
 		if answer.Retryable(v) {
 			b = wire.AppendNumberEntry(b, "retry_after", float64(answer.RetryAfter(s)))
 		}

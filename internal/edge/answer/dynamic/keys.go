@@ -9,6 +9,7 @@ var Keys = []Key{
 	{"limit", "a rule limits the request", "number: the requests that the window admits"},
 	{"policy", "with `limit`, unless it is `sliding`", "the policy of the limit"},
 	{"remaining", "with `limit`", "number: the quota that remains"},
+	{"reserved", "the limit has a budget", "number: the quota that requests have reserved"},
 	{"retry_after", "on denials that a wait helps", "number: seconds, as in `Retry-After`"},
 	{"rule", "with `limit`", "the name of the rule"},
 	{"subject", "the customer is known", "its id"},
