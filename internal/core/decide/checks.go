@@ -28,7 +28,7 @@ func (c *Call) addChecks(i int) {
 	source, terms := verdict.SourceRule, &rule.Terms
 	var who identity.Subject
 	if rule.HasSubject() {
-		if who = c.who.SubjectOf(rule, desc.Entries); c.who.MustWait() {
+		if c.who.FindSubject(&who, rule, desc.Entries); c.who.MustWait() {
 			return
 		}
 		if rs.Tiers() != nil {
@@ -44,9 +44,13 @@ func (c *Call) addChecks(i int) {
 		}
 		v.AddCaller(&who)
 	}
-	override, observe, ok := c.overrideOf(rule, terms, &who, &source)
-	if ok {
-		terms = &override
+	var override rules.Terms
+	observe := tier.ObserveByRule
+	if who.Known != nil && who.Known.Extra != nil && c.req.Tier == "" {
+		ok := false
+		if override, observe, ok = c.overrideOf(rule, terms, &who, &source); ok {
+			terms = &override
+		}
 	}
 	if terms.Unlimited {
 		m.Unlimited, m.UnlimitedTier = true, who.Tier
@@ -84,9 +88,6 @@ func (c *Call) addChecks(i int) {
 // overrideOf returns the terms of a subject's override under a rule, and what it says of observing. It
 // returns false if none applies, or if it has ended.
 func (c *Call) overrideOf(rule *rules.Rule, terms *rules.Terms, who *identity.Subject, source *verdict.Source) (t rules.Terms, observe tier.Observe, ok bool) {
-	if who.Known == nil || c.req.Tier != "" {
-		return t, observe, false
-	}
 	o, ok := who.Known.Override(rule.Name)
 	if !ok || !o.Until.IsZero() && c.now() >= time.Duration(o.Until.UnixNano()) {
 		return t, observe, false

@@ -90,13 +90,13 @@ func (f *Finder) Forget() {
 	f.rules, f.req, f.source, f.left, f.mustWait, f.CopiesNames = nil, nil, nil, 0, false, false
 }
 
-// SubjectOf returns the subject of a rule, which must have one, with its tier. entries are those of
-// the descriptor.
-func (f *Finder) SubjectOf(rule *rules.Rule, entries descriptors.Descriptor) Subject {
-	s := f.holderOf(rule, entries)
+// FindSubject sets s to the subject of a rule, which must have one, with its tier. entries are those of
+// the descriptor. s is zero before: a result as large as a Subject is slow.
+func (f *Finder) FindSubject(s *Subject, rule *rules.Rule, entries descriptors.Descriptor) {
+	f.findHolder(s, rule, entries)
 	trusted, tiers := f.rules.TrustedEntry(), f.rules.Tiers()
 	if trusted == "" || tiers == nil {
-		return s
+		return
 	}
 	if t, ok := valueOf(trusted, f.req, entries); ok {
 		s.Tier, s.Unresolved = t, false
@@ -104,22 +104,23 @@ func (f *Finder) SubjectOf(rule *rules.Rule, entries descriptors.Descriptor) Sub
 			s.Tier = tiers.DefaultTier()
 		}
 	}
-	return s
 }
 
-// holderOf returns the subject that an entry names with the key of the rule's subject.
-func (f *Finder) holderOf(rule *rules.Rule, entries descriptors.Descriptor) Subject {
+// findHolder sets s to the subject that an entry names with the key of the rule's subject.
+func (f *Finder) findHolder(s *Subject, rule *rules.Rule, entries descriptors.Descriptor) {
 	if at := rule.SubjectAt(); at >= 0 {
-		return f.Identify(entries[at])
+		f.identify(s, entries[at])
+		return
 	}
 	for i := range f.req.Descriptors {
 		for _, e := range f.req.Descriptors[i].Entries {
 			if e.Key == rule.Subject {
-				return f.Identify(e)
+				f.identify(s, e)
+				return
 			}
 		}
 	}
-	return f.unknown() // the request has no key
+	f.unknown(s) // the request has no key
 }
 
 // resolve returns the subject of an API key by its fingerprint, or the subject with an
@@ -160,29 +161,34 @@ func (f *Finder) resolve(value string, byID bool) (a tier.Answer) {
 // Identify returns the subject that an entry names: by the digest of an API key, or by
 // id if the entry is no secret.
 func (f *Finder) Identify(e descriptors.Entry) (s Subject) {
-	rs := f.rules
-	secret := rs.Secrets().Is(e.Key)
-	a := f.resolve(e.Value, !secret)
-	switch known := a.Subject; {
-	case known != nil && !known.Disabled:
-		return Subject{Known: known, Tier: rs.TierOf(known), Log: descriptors.Text{Prefix: "id.", Value: known.ID}}
-	case secret && rs.UnknownByAddress() && !a.Unavailable:
-		s = f.unknown()
-		s.Digest = tier.FingerprintDigest(e.Value)
-	case secret:
-		digest := tier.FingerprintDigest(e.Value)
-		s = Subject{Tier: rs.TierOf(nil), Log: descriptors.Text{Prefix: "key.", Value: digest}, Digest: digest}
-	default:
-		s = Subject{Tier: rs.TierOf(nil), Log: descriptors.Text{Prefix: "id.", Value: e.Value}}
-	}
-	s.Unresolved = a.Unavailable
+	f.identify(&s, e)
 	return s
 }
 
-// unknown returns the subject that all requests without a known key share if they come
+func (f *Finder) identify(s *Subject, e descriptors.Entry) {
+	rs := f.rules
+	secret := rs.Secrets().Is(e.Key)
+	a := f.resolve(e.Value, !secret)
+	s.Unresolved = a.Unavailable
+	switch known := a.Subject; {
+	case known != nil && !known.Disabled:
+		s.Known, s.Tier, s.Log = known, rs.TierOf(known), descriptors.Text{Prefix: "id.", Value: known.ID}
+		s.Unresolved = false
+	case secret && rs.UnknownByAddress() && !a.Unavailable:
+		f.unknown(s)
+		s.Digest = tier.FingerprintDigest(e.Value)
+	case secret:
+		s.Digest = tier.FingerprintDigest(e.Value)
+		s.Tier, s.Log = rs.TierOf(nil), descriptors.Text{Prefix: "key.", Value: s.Digest}
+	default:
+		s.Tier, s.Log = rs.TierOf(nil), descriptors.Text{Prefix: "id.", Value: e.Value}
+	}
+}
+
+// unknown sets s to the subject that all requests without a known key share if they come
 // from the same address.
-func (f *Finder) unknown() Subject {
-	return Subject{Tier: f.rules.TierOf(nil), Log: descriptors.Text{Prefix: "addr.", Value: ClientAddress(f.req)}}
+func (f *Finder) unknown(s *Subject) {
+	s.Tier, s.Log = f.rules.TierOf(nil), descriptors.Text{Prefix: "addr.", Value: ClientAddress(f.req)}
 }
 
 // LogOf names the log of a rule. The tag is the subject if the log belongs to one,
