@@ -19,6 +19,9 @@ ENVOY          := 1.40.0
 REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
 # Envoy Gateway, for make eg-test and eg-standalone-test.
 GATEWAY        := v1.9.1
+# For make integrations-test.
+CONTOUR        := v1.33.8
+KGATEWAY       := v2.2.0
 # The node of make k8s-test: Kubernetes and its DNS server.
 KUBERNETES     := 1.36.3
 COREDNS        := v1.15.0
@@ -33,9 +36,9 @@ github.com/cert-manager/cert-manager@v1.21.2 deploy/crds/*.yaml
 github.com/envoyproxy/gateway@$(GATEWAY) charts/gateway-crds-helm/templates/standard-*.yaml
 github.com/envoyproxy/gateway@$(GATEWAY) charts/gateway-crds-helm/templates/generated/*.yaml
 istio.io/api@v1.31.1 kubernetes/customresourcedefinitions.gen.yaml
-github.com/projectcontour/contour@v1.33.8 examples/contour/01-crds.yaml
-github.com/kgateway-dev/kgateway/v2@v2.2.0 install/helm/kgateway-crds/templates/*.yaml
-github.com/kgateway-dev/kgateway/v2@v2.2.0 install/helm/agentgateway-crds/templates/*.yaml
+github.com/projectcontour/contour@$(CONTOUR) examples/contour/01-crds.yaml
+github.com/kgateway-dev/kgateway/v2@$(KGATEWAY) install/helm/kgateway-crds/templates/*.yaml
+github.com/kgateway-dev/kgateway/v2@$(KGATEWAY) install/helm/agentgateway-crds/templates/*.yaml
 endef
 export CRDS
 # For make docs-site: a generator, its reader of Markdown and its theme.
@@ -202,6 +205,37 @@ eg-test: $(NODE_NEEDS) $(EG)/envoy-gateway $(EG)/egctl $(EG)/gateway-helm.tgz $(
 	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
 	  SLIDEGATE_TEST_GATEWAY='$(EG)' SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) -gateway '$(EG)/envoy-gateway' -reference '$(REFERENCE_BIN)' \
 	  bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '^TestEnvoyGateway$$/($(RUN))'"
+
+# Contour with its definitions, and kgateway with its charts. Takes some minutes once.
+CONTOUR_DIR = $(TOOLS)/contour-$(CONTOUR)
+KGATEWAY_DIR = $(TOOLS)/kgateway-$(KGATEWAY)
+.PHONY: integrations-test
+integrations-test: RUN ?= TestContour|TestKgateway
+integrations-test: $(NODE_NEEDS) $(TOOLS)/bin/helm-$(HELM) $(CONTOUR_DIR)/contour $(KGATEWAY_DIR)/kgateway ## run Contour and kgateway on a real Kubernetes node, with the files of deploy/integrations; needs root and Debian
+	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
+	  SLIDEGATE_TEST_CONTOUR='$(CONTOUR_DIR)' SLIDEGATE_TEST_KGATEWAY='$(KGATEWAY_DIR)' SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' $(NODE) -kgateway '$(KGATEWAY_DIR)' \
+	  bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 20m -test.run '^($(RUN))$$'"
+
+# $(call module,MODULE@VERSION) prints the folder of a Go module.
+module = go mod download -json $(1) | sed -nE 's/.*"Dir": "(.*)".*/\1/p'
+
+$(CONTOUR_DIR)/contour:
+	rm -rf $(@D)
+	CGO_ENABLED=0 GOBIN=$(@D)/new nice -n 10 go install github.com/projectcontour/contour/cmd/contour@$(CONTOUR)
+	cp "$$($(call module,github.com/projectcontour/contour@$(CONTOUR)))/examples/contour/01-crds.yaml" $(@D)/crds.yaml
+	mv $(@D)/new/contour $@
+
+# Built in a copy of its module, because go install asks the proxy for a list of versions that it does not have.
+$(KGATEWAY_DIR)/kgateway:
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	source=$$(mktemp -d); trap "rm -rf $$source" EXIT; cp -r --no-preserve=mode "$$($(call module,github.com/kgateway-dev/kgateway/v2@$(KGATEWAY)))"/. $$source; cd $$source; \
+	  CGO_ENABLED=0 nice -n 10 go build -o $(@D)/new/ ./cmd/kgateway ./cmd/envoyinit; \
+	  cp -r install/helm $(@D)/; \
+	  cp -r --no-preserve=mode "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" $(@D)/gateway-api
+	mv $(@D)/new/envoyinit $(@D)/envoyinit
+	mv $(@D)/new/kgateway $@
 
 .PHONY: k8s-node
 k8s-node: $(NODE_NEEDS) ## start a Kubernetes node with a shell on it; the end of the shell takes it down. Needs root and Debian

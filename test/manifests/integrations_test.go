@@ -131,13 +131,24 @@ func joined(t *testing.T, list []any) string {
 	return strings.Join(parts, ",")
 }
 
-// oneHop returns the descriptors that a context of authorization names, and whether the object has one.
+// oneHop returns the descriptors that contexts of authorization name. Contour has another name for them.
 func oneHop(value any) []string {
+	if list, ok := value.([]any); ok {
+		var out []string
+		for _, inner := range list {
+			out = append(out, oneHop(inner)...)
+		}
+		return out
+	}
 	v, ok := value.(map[string]any)
 	if !ok {
 		return nil
 	}
-	if inner, ok := v["contextExtensions"].(map[string]any); ok {
+	inner, ok := v["contextExtensions"].(map[string]any)
+	if !ok {
+		inner, ok = v["context"].(map[string]any)
+	}
+	if ok {
 		names, _ := inner["descriptors"].(string)
 		var out []string
 		for descriptor := range strings.SplitSeq(names, ";") {

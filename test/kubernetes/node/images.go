@@ -28,7 +28,7 @@ const (
 
 // options are binaries for images that not every run needs.
 type options struct {
-	envoy, gateway, reference string
+	envoy, gateway, reference, kgateway string
 }
 
 // An image is a stand-in for an image of a registry.
@@ -84,6 +84,16 @@ func writeImages(ctx context.Context, dir string, o options) error {
 	if o.reference != "" {
 		images = append(images, image{
 			names: []string{"docker.io/envoyproxy/ratelimit:reference"}, files: map[string]string{"/bin/ratelimit": o.reference, cas: cas},
+		})
+	}
+	if o.kgateway != "" {
+		const registry = "cr.kgateway.dev/kgateway-dev/"
+		images = append(images, image{
+			names: []string{registry + "kgateway:v2.2.0"}, files: map[string]string{"/usr/local/bin/kgateway": filepath.Join(o.kgateway, "kgateway"), cas: cas},
+			entrypoint: []string{"/usr/local/bin/kgateway"},
+		}, image{
+			names: []string{registry + "envoy-wrapper:v2.2.0"}, entrypoint: []string{"/usr/local/bin/envoyinit"},
+			files: map[string]string{"/usr/local/bin/envoy": o.envoy, "/usr/local/bin/envoyinit": filepath.Join(o.kgateway, "envoyinit"), cas: cas},
 		})
 	}
 	for i, m := range images {

@@ -28,6 +28,7 @@ func main() {
 	envoy := flag.String("envoy", "", "Envoy's binary; empty: no image of Envoy")
 	gateway := flag.String("gateway", "", "the binary of Envoy Gateway; empty: no image of it")
 	reference := flag.String("reference", "", "the binary of envoyproxy/ratelimit; empty: no image of it")
+	kgateway := flag.String("kgateway", "", "folder of kgateway and envoyinit; empty: no images of kgateway")
 	keep := flag.String("logs", "", "folder to keep the logs of the node in; empty: they are removed")
 	flag.Parse()
 	if *programs == "" || flag.NArg() == 0 {
@@ -38,7 +39,7 @@ func main() {
 	runtime.LockOSThread()
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	n := node{programs: *programs, logs: *keep}
-	code, err := n.run(ctx, options{envoy: *envoy, gateway: *gateway, reference: *reference}, flag.Args())
+	code, err := n.run(ctx, options{envoy: *envoy, gateway: *gateway, reference: *reference, kgateway: *kgateway}, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "node:", err)
 		code = cmp.Or(code, 1)
