@@ -46,8 +46,8 @@ descriptors:
 const budgetRules = `
 domain: edge
 descriptors:
-  - {key: budget, value: tokens, descriptors: [{key: api_key, rate_limit: {window: 1h, requests: 50000}}]}
-  - {key: budget, value: usd, descriptors: [{key: api_key, rate_limit: {window: 1h, requests: 50000}}]}
+  - {key: budget, value: tokens, descriptors: [{key: api_key, rate_limit: {window: 1h, requests: 50000, budget: {reserve: 4096, hold: 10m}}}]}
+  - {key: budget, value: usd, descriptors: [{key: api_key, rate_limit: {window: 1h, requests: 50000, budget: {reserve: 60000, hold: 10m}}}]}
 `
 
 var (

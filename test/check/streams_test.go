@@ -10,7 +10,7 @@ import (
 var holding = service{rules: `
 domain: edge
 descriptors:
-  - {key: budget, value: tokens, descriptors: [{key: api_key, rate_limit: {policy: in_flight, max: 20, hold: 10m}}]}
+  - {key: budget, value: tokens, descriptors: [{key: api_key, rate_limit: {window: 1h, requests: 50000, budget: {reserve: 4096, hold: 10m}}}]}
 `}
 
 // ofFlight is a change of in-flight.yaml, and ofBudget one of budgets-1.36.yaml.

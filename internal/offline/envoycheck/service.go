@@ -81,6 +81,9 @@ func (r *Rule) add(t *rules.Terms, observed bool) {
 		if l.Policy == window.InFlight {
 			r.holds(l.Window)
 		}
+		if l.Budget != nil {
+			r.holds(l.Budget.Hold)
+		}
 	}
 	if len(t.Limits) > 0 && t.Observe > 0 {
 		r.Observed = fmt.Sprintf("%.4g%% observed", 100*t.Observe)
@@ -134,6 +137,9 @@ func (s *Service) add(state *glance.State) {
 
 var observedText = regexp.MustCompile(`\((\S+% observed)\)$`)
 
+// reserves is what words of a limit with a budget have.
+const reserves = "reserves what it may cost"
+
 // rulesFrom returns the rules that a running service describes.
 func rulesFrom(described []admin.Rule) (all []Rule) {
 	for i := range described {
@@ -165,6 +171,7 @@ func rulesFrom(described []admin.Rule) (all []Rule) {
 			one.Holds = one.Holds || strings.Contains(terms, "requests in flight")
 			one.Limits = one.Limits || terms != "unlimited" && terms != "no limit" && part != "100% observed"
 		}
+		one.Holds = one.Holds || slices.ContainsFunc(d.Words, func(w string) bool { return strings.Contains(w, reserves) })
 		all = append(all, one)
 	}
 	return all
