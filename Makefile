@@ -385,6 +385,12 @@ $(SDKS)/node/package.json:
 	@mkdir -p $(@D)
 	cd $(@D) && npm install --silent --no-fund --no-audit --ignore-scripts $(SDKS_NPM)
 
+.PHONY: budgets-test
+budgets-test: export SLIDEGATE_TEST_LONG = 1
+budgets-test: test-servers ## send 10,000 streams through each supported Envoy, a third of which end in every other way, and kill Envoy, rls and Redis: no budget may be exceeded
+	@for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy go test -count=1 -timeout 60m -v ./test/budgets || exit 1; done
+
 .PHONY: compose-test
 compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs root and Debian
 	test/compose/run.sh
