@@ -1,6 +1,6 @@
-// Package socket reads and writes sockets without telling the scheduler of Go.
+// Package socket reads and writes sockets by system calls that never block, and that the scheduler of
+// Go need not know of.
 //
-// An ordinary read or write tells the scheduler that the thread may block, and in a process that is
-// nearly idle that wakes the thread which watches for this. Both are waste if the system call never
-// blocks. See ADR 16.
+// An ordinary read or write announces to the scheduler that the thread may block. In a process that is
+// nearly idle, that wakes the thread which watches for this. See ADR 16.
 package socket

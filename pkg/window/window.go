@@ -229,7 +229,8 @@ type Store interface {
 	//
 	// Without wait, Take waits only for short locks. If Take cannot decide then, it
 	// returns false and no error. It has charged nothing, no later answer changes, and
-	// the content of decisions is undefined. The caller can call Take again with wait.
+	// the content of decisions is undefined. The caller can call Take again with wait. If ctx has a
+	// [Pauser], Take may pause before it decides.
 	//
 	// A denial is not an error. A group without checks is allowed. On an error the content
 	// of decisions is undefined. The group may have been charged, unless the error wraps

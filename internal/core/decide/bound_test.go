@@ -242,6 +242,9 @@ func TestMatchingIsBounded(t *testing.T) {
 			}
 			var c Call
 			tt.decider.Begin(&c, req)
+			if s, ok := tt.decider.opts.Store.(pausingStore); ok {
+				tt.decider.opts.Store = s.Store // it decides without waiting
+			}
 			inline, err := c.Decide(t.Context(), window.NoWait)
 			if inline != tt.inline || err != nil {
 				t.Errorf("%s, %s: decided %v without waiting, %v", tt.name, name, inline, err)

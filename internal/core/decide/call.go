@@ -216,8 +216,8 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 	if withoutStore || err != nil {
 		return true, c.decideWithout(ctx, err)
 	}
-	// Without waiting, a store denies only by repeating a denial that Learn has seen.
-	if c.decider.learner != nil && (wait || window.GroupAllowed(c.batch.checks, c.batch.decisions)) {
+	// Learn has seen a denial that is repeated.
+	if c.decider.learner != nil && (wait || window.GroupAllowed(c.batch.checks, c.batch.decisions) || !c.remembered()) {
 		c.teach()
 	}
 	c.fold()

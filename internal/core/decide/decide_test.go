@@ -46,13 +46,40 @@ func (s *recordingStore) Take(_ context.Context, wait bool, checks []window.Chec
 
 func (*recordingStore) Close() error { return nil }
 
-// decideErr decides a request with waiting.
+// decideErr decides a request, if the store can pause, and otherwise with waiting.
 func decideErr(ctx context.Context, d *Decider, req *Request) (Verdict, error) {
 	var c Call
 	d.Begin(&c, *req)
+	if s, ok := d.opts.Store.(pausingStore); ok {
+		decided, err := c.Decide(context.WithValue(ctx, window.PauserKey{}, window.Pauser(s)), window.NoWait)
+		if decided || err != nil {
+			return *c.Verdict(), err
+		}
+	}
 	_, err := c.Decide(ctx, window.MayWait)
 	return *c.Verdict(), err
 }
+
+// A pausingStore decides without waiting only what can pause, and is its Pauser. As a store with leases,
+// it must wait for checks that charge unconditionally.
+type pausingStore struct{ window.Store }
+
+func (s pausingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		p := window.PauserOf(ctx)
+		if p == nil || slices.ContainsFunc(checks, func(c window.Check) bool { return c.Mode.Unconditional() }) {
+			return false, nil
+		}
+		if err := p.Pause(s); err != nil {
+			return true, err
+		}
+	}
+	return s.Store.Take(ctx, window.MayWait, checks, decisions)
+}
+
+func (pausingStore) Pause(f window.Flusher) error { f.Flush(); return nil }
+
+func (pausingStore) Flush() {}
 
 // decide is decideErr for a request that must have a verdict.
 func decide(t testing.TB, d *Decider, req *Request) Verdict {

@@ -34,7 +34,7 @@ func newModes(t *testing.T, prepare func(*rules.Rules), now *time.Duration, load
 	}
 	store := memstore.New(memstore.Options{Clock: func() time.Duration { return *now }, SweepInterval: -1})
 	t.Cleanup(func() { store.Close() })
-	return newDecider(t, rs, store)
+	return newDecider(t, rs, pausingStore{store})
 }
 
 // say describes a verdict in a line: the codes of the descriptors and the decisive limit.

@@ -25,6 +25,9 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	if o.Observer.Seconds != nil || o.Observer.Tracer != nil {
 		start = time.Now()
 	}
+	if !wait && c.batch.records {
+		ctx = window.WithoutPauser(ctx) // recordDenied could have to wait after a charge
+	}
 	if apart {
 		decided, err = true, c.takeApart(ctx)
 	} else {

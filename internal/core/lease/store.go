@@ -105,8 +105,8 @@ func (s *Store) Reset(id window.LogID) {
 }
 
 // Take implements [window.Store]. It denies from memory, spends leases, and asks the shared
-// store for the rest. Without wait it never asks the shared store. If it cannot decide the
-// group then, it leaves no trace and returns false.
+// store for the rest. Without wait it asks the shared store without wait, and not about a group with
+// leases. If it cannot decide the group then, it leaves no trace and returns false.
 func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if len(checks) == 0 {
 		return s.store.Take(ctx, wait, checks, decisions)
@@ -133,22 +133,19 @@ func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 	var inline [inlineChecks]denials.Known
 	group := groupOf(&inline, len(checks))
 	_, answered := s.denies(ctx, checks, decisions, group, now)
-	if answered || !wait {
-		return answered, nil
+	if answered {
+		return true, nil
 	}
-	return true, s.ask(ctx, checks, decisions, group, now)
+	return s.ask(ctx, wait, checks, decisions, group, now)
 }
 
 // takeOnce is Take for a group of which a check may repeat a charge. Only the shared store knows:
 // memory would deny a repeat, and a lease would be spent on it.
 func (s *Store) takeOnce(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision, now time.Duration) (decided bool, err error) {
-	if !wait {
-		return false, nil
-	}
 	var inline [inlineChecks]denials.Known
 	group := groupOf(&inline, len(checks))
 	s.memory.Recall(checks, group, now) // what to remember, and no more
-	return true, s.ask(ctx, checks, decisions, group, now)
+	return s.ask(ctx, wait, checks, decisions, group, now)
 }
 
 // groupOf returns n zero values, from inline if it has that many.
@@ -172,12 +169,11 @@ func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []w
 }
 
 // ask asks the shared store. It remembers the answer if that can answer later calls.
-func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []window.Decision, group []denials.Known, now time.Duration) error {
-	if _, err := s.store.Take(ctx, window.MayWait, checks, decisions); err != nil {
-		return err
+func (s *Store) ask(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision, group []denials.Known, now time.Duration) (decided bool, err error) {
+	if decided, err = s.store.Take(ctx, wait, checks, decisions); decided && err == nil {
+		s.memory.Learn(checks, decisions, group, now, s.clock)
 	}
-	s.memory.Learn(checks, decisions, group, now, s.clock)
-	return nil
+	return decided, err
 }
 
 // takeLeased is Take for a group with checks that may have a lease. It spends the leases
@@ -322,7 +318,7 @@ func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Dura
 			return s.takeRest(ctx, wait, g, now)
 		}
 		if err == nil {
-			err = s.ask(ctx, rest, decisions, remembered, now)
+			_, err = s.ask(ctx, window.MayWait, rest, decisions, remembered, now)
 		}
 		if err != nil {
 			g.takePart(err, decisions, at)

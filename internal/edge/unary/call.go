@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // complete handles a request that is whole, or whose answer is known before. body is its DATA so
@@ -42,8 +44,9 @@ func (r *reader) complete(st *stream, body string) error {
 	case st.method.handler != nil:
 		r.ask(st, message)
 	default:
-		md := q.metadata
-		r.spawn(st, func(ctx context.Context) *response { return r.callStandard(ctx, st, md, message) })
+		md, deadline := q.metadata, q.deadline
+		r.handOff(st)
+		r.spawn(st, deadline, func(ctx context.Context) *response { return r.callStandard(ctx, st, md, message) })
 	}
 	return nil
 }
@@ -95,56 +98,67 @@ func announced(body string) uint32 {
 	return uint32(body[1])<<24 | uint32(body[2])<<16 | uint32(body[3])<<8 | uint32(body[4])
 }
 
-// ask calls the method's Handler without waiting. If the Handler does not decide, ask
-// calls it again on a separate goroutine.
+// ask calls the method's Handler without waiting. If the Handler does not decide, the call may pause.
 func (r *reader) ask(st *stream, message string) {
 	handler := st.method.handler
-	r.call = Call{
+	r.handling.call = Call{
 		Request: message, Begin: time.Now(),
 		Exceeds: st.request.exceeds, Metadata: st.request.named, Kept: st.request.kept,
 	}
-	answer, decided, err := handler(r.ctx, false, &r.call, append(r.memory[:0], 0, 0, 0, 0, 0))
+	answer, decided, err := handler(r.ctx, false, &r.handling.call, append(r.handling.memory[:0], 0, 0, 0, 0, 0))
 	if err == nil && !decided {
-		waiting := new(Call)
-		*waiting, r.call = r.call, Call{}
-		r.spawn(st, func(ctx context.Context) *response {
-			answer, decided, err := handler(ctx, true, waiting, make([]byte, prefixLen, usualAnswer))
-			if err == nil && !decided {
-				return refusal(codes.Internal, "the method did not decide the call")
-			}
-			return result(answer, err)
-		})
+		r.pause(st, &r.handling.call)
+		r.handling.call = Call{}
 		return
 	}
-	r.call = Call{} // releases the request
+	r.handling.call = Call{} // releases the request
 	if cap(answer) <= maxAnswerKept && answer != nil {
-		r.memory = answer[:0]
+		r.handling.memory = answer[:0]
 	}
 	r.respond(st, result(answer, err))
 }
 
-// spawn runs a handler on a separate goroutine. Its context ends at the call's
-// deadline, when the stream is reset, or when the connection ends.
-func (r *reader) spawn(st *stream, handle func(context.Context) *response) {
-	q := &st.request
+// waiting returns a function that calls a Handler with waiting.
+func waiting(handler Handler, call *Call) func(context.Context) *response {
+	return func(ctx context.Context) *response {
+		answer, decided, err := handler(ctx, window.MayWait, call, make([]byte, prefixLen, usualAnswer))
+		if err == nil && !decided {
+			return refusal(codes.Internal, "the method did not decide the call")
+		}
+		return result(answer, err)
+	}
+}
+
+// handOff notes that a handler runs for a stream, and has what it needs of its request.
+func (r *reader) handOff(st *stream) {
+	body := st.request.body.Cap()
+	st.request.drop()
+	l := r.shared.lock()
+	defer l.unlock()
+	st.handled = true
+	l.buffer(st, -body)
+	l.handlers.running++
+}
+
+// spawn runs a handler for a stream, after handOff, on a separate goroutine. Its context ends at the deadline,
+// when the stream is reset, or when the connection ends.
+func (c *conn) spawn(st *stream, deadline time.Time, handle func(context.Context) *response) {
 	var (
 		ctx    context.Context
 		cancel context.CancelFunc
 	)
-	if q.deadline.IsZero() {
-		ctx, cancel = context.WithCancel(r.ctx)
+	if deadline.IsZero() {
+		ctx, cancel = context.WithCancel(c.ctx)
 	} else {
-		ctx, cancel = context.WithDeadline(r.ctx, q.deadline)
+		ctx, cancel = context.WithDeadline(c.ctx, deadline)
 	}
-	body := q.body.Cap()
-	q.drop() // the handler has what it needs
-	l := r.shared.lock()
-	st.cancel, st.handled = cancel, true
-	l.buffer(st, -body)
-	l.handlers.running++
+	l := c.shared.lock()
+	if st.cancel = cancel; l.streams[st.id] != st {
+		cancel() // it was reset while the call paused
+	}
 	l.unlock()
-	r.server.gone.Add(1) // the connection itself still counts, so this is never the first
-	go r.run(ctx, st, handle)
+	c.server.gone.Add(1) // the connection itself still counts, so this is never the first
+	go c.run(ctx, st, handle)
 }
 
 // run calls a handler and sends its answer.
@@ -152,7 +166,7 @@ func (c *conn) run(ctx context.Context, st *stream, handle func(context.Context)
 	defer c.server.gone.Done()
 	defer c.recovered()
 	growStack()
-	if c.handled(st, handle(ctx)) {
+	if c.handled(st, handle(ctx), nil) {
 		// Other handlers may be about to return too, as when a store has decided many
 		// calls at once. Then one write sends all answers.
 		runtime.Gosched()
@@ -170,17 +184,20 @@ func growStack() {
 	runtime.KeepAlive(&room)
 }
 
-// handled answers a call whose handler has returned. It reports whether other handlers
-// run.
-func (c *conn) handled(st *stream, res *response) (busy bool) {
+// handled answers a call whose handler has returned. b is its burst. Nil: the handler had a goroutine of
+// its own. It reports whether other handlers run.
+func (c *conn) handled(st *stream, res *response, b *burst) (busy bool) {
 	l := c.shared.lock()
 	defer l.unlock() // also if a bug panics, so that the connection can be closed
 	l.handlers.running--
+	st.shared = b == nil || b.state.Load() == handedOver
 	if l.streams[st.id] != st {
 		l.handlers.orphans--
 	}
 	l.buffer(st, -st.buffered)
-	st.cancel()
+	if st.cancel != nil {
+		st.cancel()
+	}
 	st.handled = false
 	l.answer(st, res, true)
 	return l.handlers.running > 0

@@ -36,7 +36,7 @@ func newConn(s *Server, nc net.Conn) *reader {
 	c := &conn{server: s, raw: nc, peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr()}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.shared.locked.init(c)
-	r := &reader{conn: c, in: nc, recvWindow: firstWindow, peerTable: tableSize, tokens: burst, filled: s.now()}
+	r := &reader{conn: c, in: nc, recvWindow: firstWindow, peerTable: tableSize, tokens: mostTokens, filled: s.now()}
 	r.head.reset()
 	r.decoder = hpack.NewDecoder(tableSize, r.emit)
 	return r

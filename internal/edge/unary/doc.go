@@ -42,11 +42,14 @@
 // ends. Nearly every request is one DATA frame, whose memory is used without a copy. Then
 //
 //   - the method's [Handler] answers without waiting, on this goroutine; or
-//   - the Handler does not decide, and is called again on a separate goroutine. Every
+//   - the Handler does not decide, and is called again in a coroutine, with a window.Pauser. It may
+//     pause there. Once no whole frame is left to read, this goroutine flushes what the calls wait
+//     for, and lets them go on. If that takes longer than a millisecond, another goroutine reads on; or
+//   - the Handler does not decide there either, and is called again on a separate goroutine. Every
 //     method without a Handler runs on such a goroutine too. Its context ends with
 //     grpc-timeout, with RST_STREAM and with the connection.
 //
-// So a call that waits delays no other call. The server refuses a request that has not
+// So a call that waits delays no other call for longer than that. The server refuses a request that has not
 // exactly one message, and DATA that is not as long as content-length. A client that does
 // not speak gRPC is answered (HTTP 4xx) at the end of its request. Other refusals are
 // sent at once, with RST_STREAM (NO_ERROR) behind them if the request has not ended.
@@ -96,7 +99,7 @@
 //
 // An idle connection holds one goroutine, a buffer of 8 KiB, the two header tables, and
 // memory for the next calls: some dozens of streams, one frame, one answer and one header
-// block.
+// block. A server keeps up to 256 coroutines.
 //
 // # Errors
 //

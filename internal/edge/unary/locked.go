@@ -112,6 +112,7 @@ type stream struct {
 	cancel     context.CancelFunc // ends the context of the handler; nil: none was started
 	early      bool               // it is answered before its request has ended
 	handled    bool               // a handler runs, possibly after the stream is gone
+	shared     bool               // a goroutine answers it that does not read
 	waits      int64              // what is counted for waiting, in bytes
 	waiting    *response          // waits for windows, with what is left of its message; nil: nothing waits
 	listed     bool               // the stream is or was in blocked
@@ -214,9 +215,9 @@ func (l *locked) remove(st *stream, byServer bool) {
 	if len(l.streams) == 0 && l.peak > maxFree {
 		l.streams, l.peak = make(map[uint32]*stream), 0 // a map does not shrink
 	}
-	// A stream that had a handler is not reused: the handler's goroutine may remove it
-	// while the reader still uses it.
-	if st.cancel == nil && !st.listed && len(l.free) < maxFree {
+	// A stream of a handler on another goroutine is not reused: that one may remove it while the
+	// reader still uses it.
+	if !st.handled && !st.shared && !st.listed && len(l.free) < maxFree {
 		*st = stream{}
 		l.free = append(l.free, st)
 	}

@@ -46,6 +46,7 @@ const (
 type reader struct {
 	*conn
 	in         net.Conn      // the socket, or TLS on it
+	buffer     *bufio.Reader // in front of in
 	framer     *http2.Framer // nil until the client has sent its preface
 	decoder    *hpack.Decoder
 	head       head
@@ -54,22 +55,56 @@ type reader struct {
 	peerTable  uint32
 	tokens     int           // what other frames than calls may still cost
 	filled     time.Duration // when tokens was filled last
-	call       Call          // the call that a Handler answers without waiting
-	memory     []byte        // of the answers of such calls
+	handling   handling
 	readAt     time.Time     // when something was read last
 	lastPing   time.Duration // when the client has sent its last PING
 	strikes    int           // the PINGs that came too early
 }
 
-// serve reads until the connection ends.
-func (r *reader) serve() {
-	defer r.close()
+// handling is the calls that the reading goroutine handles.
+type handling struct {
+	call   Call   // is answered without waiting
+	memory []byte // of the answers of such calls
+	burst  *burst // has the calls that have paused; nil: none has
+}
+
+// serve reads until the connection ends, or until another goroutine reads on. begin, unless it is nil, reads
+// what comes before the first frame.
+func (r *reader) serve(begin func() error) {
+	defer r.server.gone.Done()
+	handed := false
+	defer func() {
+		if !handed {
+			r.close()
+		}
+	}()
 	defer r.recovered()
-	err := r.handshake()
-	for first := true; err == nil; first = false {
+	var err error
+	first := begin != nil
+	if first {
+		err = begin()
+	}
+	for ; err == nil; first = false {
+		if r.handling.burst != nil && len(r.handling.burst.paused) > 0 && !r.whole() {
+			if handed = r.settle(); handed {
+				return
+			}
+		}
 		err = r.read(first)
 	}
+	r.settleApart()
 	r.end(err)
+}
+
+// whole reports whether the next frame was read from the socket already.
+func (r *reader) whole() bool {
+	const frameHeader = 9
+	n := r.buffer.Buffered()
+	if n < frameHeader {
+		return false
+	}
+	h, _ := r.buffer.Peek(frameHeader)
+	return n-frameHeader >= int(h[0])<<16|int(h[1])<<8|int(h[2])
 }
 
 // handshake reads up to the end of the client's preface.
@@ -92,15 +127,15 @@ func (r *reader) handshake() error {
 		l.out.to = t
 		l.unlock()
 	}
-	in := bufio.NewReaderSize(r, readBuffer)
+	r.buffer = bufio.NewReaderSize(r, readBuffer)
 	var preface [len(http2.ClientPreface)]byte
-	if _, err := io.ReadFull(in, preface[:]); err != nil {
+	if _, err := io.ReadFull(r.buffer, preface[:]); err != nil {
 		return handshakeError("preface", err)
 	}
 	if string(preface[:]) != http2.ClientPreface {
 		return protocolError(http2.ErrCodeProtocol, "what the client has sent is not HTTP/2")
 	}
-	r.framer = http2.NewFramer(nil, in)
+	r.framer = http2.NewFramer(nil, r.buffer)
 	r.framer.SetReuseFrames()
 	r.framer.SetMaxReadFrameSize(maxFrame)
 	l := r.shared.lock()
@@ -129,6 +164,7 @@ func isGone(err error) bool {
 
 // Read implements io.Reader. It writes what is to be sent before it waits for the client.
 func (r *reader) Read(p []byte) (n int, err error) {
+	r.settleApart() // a frame is not whole, so the reader cannot be handed over
 	for n == 0 && err == nil {
 		n, err = r.flushAndRead(p)
 	}
@@ -433,8 +469,9 @@ func (r *reader) close() {
 	r.cancel()
 	_ = r.raw.Close() // to close twice is harmless
 	l := r.shared.lock()
-	defer l.unlock()
 	l.life.hungUp = true
 	l.dropWaiting()
 	l.out.fail(net.ErrClosed)
+	l.unlock()
+	r.server.closed(r.conn)
 }

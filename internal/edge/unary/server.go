@@ -56,8 +56,9 @@ const MaxKept = 8
 // The server first calls it with wait false, on the goroutine that reads the
 // connection. It must not block then, except on short locks: other calls of the
 // connection wait for it. If it cannot answer without blocking, it stores what it
-// needs in call.State and returns decided false. Then the server calls it once more,
-// with wait true, on a separate goroutine. It may block until ctx ends: at the
+// needs in call.State and returns decided false. Then the server calls it again, with a
+// [window.Pauser] in ctx: the Handler may pause. If it does not decide then, the server calls it once
+// more, with wait true, on a separate goroutine. It may block until ctx ends: at the
 // call's deadline, when the client resets the call, or when the connection ends.
 //
 // An error is a gRPC status and decides the call. The handler must not keep call or
@@ -172,6 +173,7 @@ type Server struct {
 	stopping  bool
 	halt      chan struct{}  // closed when the server stops to accept
 	gone      sync.WaitGroup // connections and handlers
+	routines  routines
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -275,14 +277,18 @@ func (s *Server) open(nc net.Conn) {
 	s.gone.Add(1)
 	s.mu.Unlock()
 	s.o.Meters.Opened()
-	go func() {
-		defer s.gone.Done()
-		r.serve()
-		s.mu.Lock()
-		delete(s.conns, r.conn)
-		s.mu.Unlock()
+	go r.serve(r.handshake)
+}
+
+// closed notes that a connection has ended.
+func (s *Server) closed(c *conn) {
+	s.mu.Lock()
+	_, open := s.conns[c]
+	delete(s.conns, c)
+	s.mu.Unlock()
+	if open {
 		s.o.Meters.Closed()
-	}()
+	}
 }
 
 // stop stops accepting connections, and returns the open ones.
@@ -306,6 +312,7 @@ func (s *Server) GracefulStop() {
 		go c.drain(reasonDrain) // on its own goroutine, because a client may not read
 	}
 	s.gone.Wait()
+	s.routines.close()
 }
 
 // Stop closes all connections at once. It returns when all handlers have returned.
@@ -314,6 +321,7 @@ func (s *Server) Stop() {
 		_ = c.raw.Close()
 	}
 	s.gone.Wait()
+	s.routines.close()
 }
 
 // now returns the time from the start of the server to its last tick.

@@ -28,6 +28,7 @@ const servicePath = "/test.Play/"
 type testService struct {
 	running, most, begun, finished atomic.Int64  // counters of calls that wait
 	gate                           chan struct{} // Gate, Slow and Stay wait until it is closed
+	flusher                        flusher       // what Pause pauses for
 }
 
 func newTestService() *testService { return &testService{gate: make(chan struct{})} }
@@ -53,6 +54,7 @@ func (p *testService) methodFuncs() map[string]methodFunc {
 		"Refuse": func(_ context.Context, in []byte) ([]byte, error) { return nil, requestedError(string(in)) }, // a Handler that never waits
 		"Bulk":   answerBytes,                                                                                   // a Handler that never waits
 		"Crash":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                           // a Handler that never waits
+		"Pause":  p.waitForGate,                                                                                 // a Handler that pauses, and waits if it is asked to
 		"Break":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                           // a Handler that waits
 	}
 }
@@ -196,6 +198,7 @@ func handler(name string, do methodFunc) grpc.MethodHandler {
 
 // handle registers the Handlers of the methods that have one.
 func (p *testService) handle(s *unary.Server) {
+	s.Handle(servicePath+"Pause", p.pause)
 	for name, waits := range map[string]bool{
 		"Ready": false, "Refuse": false, "Bulk": false, "Crash": false,
 		"Slow": true, "Stop": true, "Break": true,

@@ -62,7 +62,7 @@
 // # Sending
 //
 // A server has at most two calls of the script in flight, or Options.Calls. If there are
-// fewer, a request is sent at once. Otherwise it waits and shares the next call, which holds
+// fewer, a request is sent at once, or with all that pause ([window.Pauser]). Otherwise it waits and shares the next call, which holds
 // up to 48 requests. There is no timer: no request waits for a batch to fill. On a cluster every
 // server has its own queue, and requests on different slots are several EVALSHA in one
 // pipeline.

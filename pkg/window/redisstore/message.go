@@ -13,9 +13,10 @@ import (
 type message struct {
 	// The request. The caller writes it before the sender gets the message.
 	group    script.Group
-	tag      string // on a cluster
-	deadline int64  // of the local clock, 0: none
-	patient  bool   // the deadline is the store's timeout, not an earlier one
+	tag      string        // on a cluster
+	deadline int64         // of the local clock, 0: none
+	patient  bool          // the deadline is the store's timeout, not an earlier one
+	pauser   window.Pauser // lets the caller wait with others; nil: it waits itself
 
 	// The result. The sender writes it before it sends to done.
 	reply string // the answers to its checks
@@ -39,12 +40,17 @@ var messages = sync.Pool{New: func() any {
 	return &message{group: script.Group{Priority: window.PriorityLow}, done: make(chan struct{}, 1)}
 }}
 
+// Priority, Checks and Restores implement [queue.Message].
+func (m *message) Priority() window.Priority { return m.group.Priority }
+func (m *message) Checks() int               { return len(m.group.Keys) }
+func (m *message) Restores() bool            { return m.group.Flags&script.Restores != 0 }
+
 func newMessage() *message { return messages.Get().(*message) }
 
 // free empties the message and returns it to the pool.
 func (m *message) free() {
 	m.group.Reset()
-	m.tag, m.deadline, m.patient = "", 0, false
+	m.tag, m.deadline, m.patient, m.pauser = "", 0, false, nil
 	m.reply, m.clock, m.err, m.again, m.batch = "", 0, nil, false, 0
 	m.state.Store(queued)
 	messages.Put(m)

@@ -289,7 +289,7 @@ func (s *participant) ask(requests []*subRequest, denied bool) {
 		to[n] = append(to[n], m)
 	}
 	for n, queued := range to {
-		if err := n.queueAll(queued); err != nil {
+		if err := n.queueAll(queued, true); err != nil {
 			s.err = err
 			for i, m := range messages {
 				if slices.Contains(queued, m) {

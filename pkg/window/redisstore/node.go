@@ -12,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/queue"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
@@ -52,7 +53,7 @@ type node struct {
 	policy  atomic.Pointer[string]        // its maxmemory-policy; empty: cannot be read; nil: not read yet
 
 	mu       sync.Mutex
-	queue    queue
+	queue    queue.Queue[*message]
 	inFlight int
 }
 
@@ -132,6 +133,9 @@ func (n *node) writesAgain() {
 // ask sends a message, or queues it, and waits for the reply. It returns nil if m has a
 // reply. Otherwise the caller must not use m any more.
 func (n *node) ask(ctx context.Context, m *message) error {
+	if m.pauser != nil {
+		return n.pause(ctx, m)
+	}
 	// If a call may start now, this goroutine makes it. But if the caller may have to leave
 	// before the call ends, another goroutine makes it.
 	if m.patient && n.begin() {
@@ -140,12 +144,44 @@ func (n *node) ask(ctx context.Context, m *message) error {
 		n.next()
 	} else {
 		one := [1]*message{m}
-		if err := n.queueAll(one[:]); err != nil {
+		if err := n.queueAll(one[:], true); err != nil {
 			m.free()
 			return err
 		}
 	}
 	return n.store.wait(ctx, m)
+}
+
+// pause queues a message, and lets its caller pause until Flush has sent it with others.
+func (n *node) pause(ctx context.Context, m *message) error {
+	one := [1]*message{m}
+	if err := n.queueAll(one[:], false); err != nil {
+		m.free()
+		return err
+	}
+	if err := m.pauser.Pause(n); err != nil {
+		if !m.leave() {
+			m.free()
+		}
+		return &failure.Error{Class: failure.Gone, Err: err}
+	}
+	return n.store.wait(ctx, m)
+}
+
+// Flush implements [window.Flusher]. It sends what is queued, unless enough calls are under way:
+// they send it when they end.
+func (n *node) Flush() {
+	if !n.begin() {
+		return
+	}
+	var batch [maxRequests]*message
+	n.mu.Lock()
+	count := n.queue.Take(batch[:], maxShared)
+	n.mu.Unlock()
+	if count > 0 {
+		n.send(batch[:count])
+	}
+	n.next()
 }
 
 // begin reports whether another call may start, and counts it then.
@@ -161,8 +197,9 @@ func (n *node) begin() bool {
 }
 
 // queueAll queues messages, so that they share the next call if it has room for them. It returns
-// an error if the server is not asked. The caller keeps the messages then.
-func (n *node) queueAll(messages []*message) error {
+// an error if the server is not asked. The caller keeps the messages then. If start is false, no call
+// starts for them: the caller will call Flush.
+func (n *node) queueAll(messages []*message, start bool) error {
 	n.lastAsked.Store(serverclock.Now())
 	if n.open.Load() {
 		return n.refused()
@@ -174,11 +211,11 @@ func (n *node) queueAll(messages []*message) error {
 		most = 0 // they are sent at once
 	}
 	for _, m := range messages {
-		if r := n.queue.push(m, most); r != nil {
+		if r := n.queue.Push(m, most); r != nil {
 			removed = append(removed, r)
 		}
 	}
-	if n.inFlight < n.store.opts.Calls {
+	if start && n.inFlight < n.store.opts.Calls {
 		n.inFlight++
 		n.store.background(n.work)
 	}
@@ -203,7 +240,7 @@ func (n *node) refuse(m *message) {
 // next starts another call for the queue after a call has ended.
 func (n *node) next() {
 	n.mu.Lock()
-	more := n.queue.count > 0
+	more := n.queue.Len() > 0
 	if !more {
 		n.inFlight--
 	}
@@ -218,7 +255,7 @@ func (n *node) work() {
 	var batch [maxRequests]*message
 	for {
 		n.mu.Lock()
-		count := n.queue.take(batch[:])
+		count := n.queue.Take(batch[:], maxShared)
 		if count == 0 {
 			n.inFlight--
 			n.mu.Unlock()

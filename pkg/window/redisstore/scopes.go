@@ -70,7 +70,8 @@ func (s *Scopes) named(scope window.Scope, err error) error {
 
 // Take implements [window.Store].
 func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	if !wait {
+	p, ok := window.PauserFor(ctx, wait)
+	if !ok {
 		return false, nil
 	}
 	one := window.OneScope(checks)
@@ -87,7 +88,11 @@ func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, dec
 		if len(checks) > 0 {
 			scope = checks[0].Scope
 		}
-		return true, s.named(scope, s.stores[scope].take(ctx, checks, decisions))
+		decided, err = s.stores[scope].Take(ctx, wait, checks, decisions)
+		return decided, s.named(scope, err)
+	}
+	if p != nil {
+		return false, nil
 	}
 	if err := window.Validate(checks, decisions); err != nil {
 		return true, fmt.Errorf("redisstore: %w", err)

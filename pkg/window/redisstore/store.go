@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -244,16 +245,25 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 //
 // If ctx is cancelled before its deadline, Take may return only after the store's timeout.
 //
-// Without wait, Take does nothing and returns false, because only Redis can decide.
+// Without wait, Take does nothing and returns false, because only Redis can decide. But if ctx has a
+// [window.Pauser], a request that takes one call to a single server pauses, and shares the call with
+// all that pause meanwhile.
 func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	if !wait {
+	if p, ok := window.PauserFor(ctx, wait); ok {
+		err = s.take(ctx, p, checks, decisions)
+		decided = !errors.Is(err, errMustWait)
+	}
+	if !decided {
 		return false, nil
 	}
-	return true, s.take(ctx, checks, decisions)
+	return true, err
 }
 
-// take is Take for a caller that may wait.
-func (s *Store) take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+// errMustWait is returned by take for a request that cannot pause. Nothing was sent.
+var errMustWait = errors.New("redisstore: the request has to wait")
+
+// take is Take for a caller that may wait, or pause if p is not nil.
+func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check, decisions []window.Decision) error {
 	if err := window.Validate(checks, decisions); err != nil {
 		return fmt.Errorf("redisstore: %w", err)
 	}
@@ -277,6 +287,11 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	}
 	m.deadline, m.patient = s.deadline(ctx)
 	deadline := m.deadline
+	if p != nil && (s.cluster != nil || !m.patient || m.group.Searches(maxShared)) {
+		m.free()
+		return errMustWait
+	}
+	m.pauser = p
 	if s.cluster == nil && m.group.Searches(maxShared) {
 		m.free()
 		s.splits.Store(true)

@@ -1,0 +1,128 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// A pausing is a Take in a coroutine.
+type pausing struct {
+	next     func() (window.Flusher, bool)
+	decision window.Decision
+	decided  bool
+	err      error
+}
+
+// pauser is the Pauser of a coroutine.
+type pauser func(window.Flusher) bool
+
+func (p pauser) Pause(f window.Flusher) error {
+	if !p(f) {
+		return errors.New("given up")
+	}
+	return nil
+}
+
+// takePausing begins a Take of one check without wait. The test's end gives it up if it pauses still.
+func takePausing(ctx context.Context, t *testing.T, s *redisstore.Store, c window.Check) *pausing {
+	t.Helper()
+	one := new(pausing)
+	var stop func()
+	one.next, stop = iter.Pull(func(yield func(window.Flusher) bool) {
+		ctx := context.WithValue(ctx, window.PauserKey{}, window.Pauser(pauser(yield)))
+		var d [1]window.Decision
+		one.decided, one.err = s.Take(ctx, window.NoWait, []window.Check{c}, d[:])
+		one.decision = d[0]
+	})
+	t.Cleanup(stop)
+	return one
+}
+
+// TestPausedTakes has requests of one goroutine pause, and share as few calls as they need.
+func TestPausedTakes(t *testing.T) {
+	const n = redisstore.MaxRequests + 10
+	s := redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Timeout: patient})
+	defer s.Close()
+	take(t, s, check("k", 1000, 1)) // the script and the clock are known
+	before := s.Stats()
+	var all []*pausing
+	var until window.Flusher
+	for range n {
+		one := takePausing(t.Context(), t, s, check("k", 1000, 1))
+		f, paused := one.next()
+		if !paused || until != nil && f != until {
+			t.Fatalf("it has not paused, or for something else: %+v", one)
+		}
+		until, all = f, append(all, one)
+	}
+	if got := s.Stats(); got.Sent != before.Sent || got.Nodes[0].Queued != n {
+		t.Fatalf("%d of %d requests are queued, and %d were sent before the flush", got.Nodes[0].Queued, n, got.Sent-before.Sent)
+	}
+	until.Flush()
+	for i, one := range all {
+		if _, paused := one.next(); paused || one.err != nil || !one.decided || !one.decision.Allowed || one.decision.Remaining != uint64(998-i) {
+			t.Fatalf("request %d: %+v", i, one)
+		}
+	}
+	if got := s.Stats(); got.Sent-before.Sent != n || got.Batches-before.Batches != 2 {
+		t.Errorf("%d requests were sent in %d calls, want %d in 2", got.Sent-before.Sent, got.Batches-before.Batches, n)
+	}
+}
+
+// TestPauseGivenUp gives a paused request up. It charges nothing, and takes no later request along.
+func TestPauseGivenUp(t *testing.T) {
+	s := redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Timeout: patient})
+	defer s.Close()
+	take(t, s, check("k", 10, 1))
+	t.Run("while it pauses", func(t *testing.T) {
+		if _, paused := takePausing(t.Context(), t, s, check("k", 10, 5)).next(); !paused {
+			t.Fatal("it has not paused")
+		}
+	})
+	if got := take(t, s, check("k", 10, 0))[0].Remaining; got != 9 {
+		t.Errorf("%d remain, want 9", got)
+	}
+	eventually(t, "the queue to be empty", func() bool { return s.Stats().Nodes[0].Queued == 0 })
+}
+
+// TestPauseThatCannot has requests that do not pause: they must wait, or are decided at once.
+func TestPauseThatCannot(t *testing.T) {
+	g := newGate(newClient(t, servers.Redis(t)))
+	s := redisstore.New(g, redisstore.Options{Timeout: time.Second, Failures: 1, ProbeInterval: time.Hour})
+	defer s.Close()
+	take(t, s, check("k", 10, 1))
+
+	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if one := takePausing(soon, t, s, check("k", 10, 1)); !paused(one) && (one.decided || one.err != nil) {
+		t.Errorf("a request that has to be answered before the store's timeout: %+v", one)
+	}
+	if one := takePausing(t.Context(), t, s, window.Check{}); paused(one) || !errors.Is(one.err, window.ErrBadCheck) {
+		t.Errorf("a bad check: %+v", one)
+	}
+
+	g.close() // the server hangs
+	one := takePausing(t.Context(), t, s, check("k", 10, 1))
+	f, _ := one.next()
+	f.Flush()
+	if paused(one) || failure.Of(one.err) != failure.Timeout {
+		t.Errorf("after the timeout: %+v", one)
+	}
+	if one := takePausing(t.Context(), t, s, check("k", 10, 1)); paused(one) || failure.Of(one.err) != failure.Open {
+		t.Errorf("a server that is not asked: %+v", one)
+	}
+	close(*g.open.Load())
+}
+
+func paused(one *pausing) bool {
+	_, paused := one.next()
+	return paused
+}
