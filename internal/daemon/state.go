@@ -32,7 +32,7 @@ func (p *process) state() glance.State {
 		Generation: a.Generation, Loaded: a.Loaded, Files: a.Files, Rules: len(a.Rules), Refused: a.Refused, Notes: a.Notes,
 	}
 	if t := p.decider.Rules().Tiers(); t != nil && p.settings.Tiers.Source == settings.TiersFile {
-		s.Config.Subjects = t.Subjects()
+		s.Config.Subjects, s.Config.Carried = t.Subjects(), t.Carried()
 	}
 	s.Problems = p.problems(&s)
 	return s

@@ -49,6 +49,19 @@ func (d *Directory) Limits(tier string) *limits.Set {
 	return d.limits[tier]
 }
 
+// Carried returns the keys of the limits that tiers carry, sorted. It is never nil.
+func (d *Directory) Carried() []string {
+	keys := make(map[string]bool)
+	for _, set := range d.limits {
+		for _, l := range set.All() {
+			keys[l.Key()] = true
+		}
+	}
+	all := slices.AppendSeq([]string{}, maps.Keys(keys))
+	slices.Sort(all)
+	return all
+}
+
 // Add adds a subject with the digests of its API keys. A subject without a tier gets the
 // default tier. Add refuses an id or a digest that the directory already has, an invalid
 // digest and an unknown tier, and then adds nothing.

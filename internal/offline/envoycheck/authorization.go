@@ -122,6 +122,8 @@ func (in *input) metadataKey(s *sent, key string, limit bool) {
 		in.reportSent(authorizationOff, s, "ext_authz is disabled on this route, so descriptors with its metadata are never sent.")
 	case limit && key != "limit" && !strings.HasPrefix(key, "limit_"):
 		in.reportSent(otherMetadata, s, "rls sends the limits of a tier as limit and limit_NAME; this descriptor takes its limit from %s, so it has that of the rule.", key).Passes = "requests over the limit of their tier"
+	case limit && in.service.Carried != nil && !slices.Contains(in.service.Carried, key):
+		in.reportSent(notCarried, s, "No tier carries %s, from which this descriptor takes its limit, so it has that of the rule.", key)
 	case !limit && key != "rate_limit" && !slices.ContainsFunc(dynamic.Keys, func(k dynamic.Key) bool { return k.Name == key }):
 		in.reportSent(otherMetadata, s, "rls sends subject, tier, labels and rate_limit; this action reads %s.", key)
 	}

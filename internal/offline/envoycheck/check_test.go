@@ -55,6 +55,19 @@ func described(domain, limit string, entries ...string) admin.Rule {
 	return admin.Rule{Domain: domain, Name: strings.Join(entries, "."), Entries: entries, Limits: []string{limit}, File: "rules.yaml", Line: 3}
 }
 
+// authorizer is an ext_authz filter that calls rls.
+const authorizer = `{"name": "a", "typed_config": {"@type": "x/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz", "failure_mode_allow": false, "grpc_service": {"timeout": "0.1s", "envoy_grpc": {"cluster_name": "rls"}}}}`
+
+// carriedAs is a rate limit of a customer, with the limit under a key of the metadata.
+func carriedAs(key string) string {
+	from := func(key string) string {
+		return fmt.Sprintf(`"metadata_key": {"key": "envoy.filters.http.ext_authz", "path": [{"key": %q}]}`, key)
+	}
+	return fmt.Sprintf(`{"actions": [{"metadata": {"descriptor_key": "subject", %s}}], "limit": {"dynamic_metadata": {%s}}}`, from("subject"), from(key))
+}
+
+var perSubject = described("edge", "100 per 1m", "subject")
+
 var perAddress = described("edge", "100 per 1m", "remote_address")
 
 // TestRun checks configurations that control planes write, and what cannot be read.
@@ -64,6 +77,7 @@ func TestRun(t *testing.T) {
 		dump    string
 		rules   []admin.Rule
 		options Options
+		carried []string
 		want    []string
 		notRead string // a part of it
 		proven  string
@@ -87,6 +101,15 @@ func TestRun(t *testing.T) {
 			what:  "another listener for the same application is one",
 			dump:  dump(listener("in", 80, chain("", hcm(limiter("r", "edge"), limited("a", "app", byAddress)))), listener("back", 81, chain("", hcm("", limited("b", "app", "")))), listener("raw", 82, chain("", fmt.Sprintf(tcp, "app")))),
 			rules: []admin.Rule{perAddress}, want: []string{"error no-filter listener back", "warning tcp-listener listener raw"},
+		},
+		{
+			what: "a limit that a tier carries, and one that none does", carried: []string{"limit"},
+			dump: dump(listener("in", 80, chain("", hcm(authorizer+`, `+limiter("r", "edge"), limited("a", "app", carriedAs("limit"))+`, `+limited("b", "app", carriedAs("limit_tokens")))))),
+			rules: []admin.Rule{perSubject}, want: []string{"warning limit-not-carried route h/b"},
+		},
+		{
+			what: "what tiers carry is not known",
+			dump: dump(listener("in", 80, chain("", hcm(authorizer+`, `+limiter("r", "edge"), limited("a", "app", carriedAs("limit_tokens")))))), rules: []admin.Rule{perSubject},
 		},
 		{
 			what: "the operator names the listeners", options: Options{Listeners: []string{"in"}},
@@ -146,7 +169,7 @@ func TestRun(t *testing.T) {
 		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			report := run(t, c.dump, c.options, c.rules...)
+			report := runWith(t, c.dump, c.options, &Service{Rules: rulesFrom(c.rules), Carried: c.carried})
 			var got []string
 			for _, f := range report.Findings {
 				got = append(got, fmt.Sprintf("%s %s %s", f.Severity, f.Code, f.Where))
@@ -176,12 +199,17 @@ func TestRun(t *testing.T) {
 
 func run(t *testing.T, dump string, o Options, rules ...admin.Rule) *Report {
 	t.Helper()
+	return runWith(t, dump, o, &Service{Rules: rulesFrom(rules)})
+}
+
+func runWith(t *testing.T, dump string, o Options, service *Service) *Report {
+	t.Helper()
 	seen, err := envoydump.Decode(strings.NewReader(dump))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Hops = -1
-	report, err := Run(t.Context(), seen, &Service{Rules: rulesFrom(rules)}, o)
+	report, err := Run(t.Context(), seen, service, o)
 	if err != nil {
 		t.Fatal(err)
 	}

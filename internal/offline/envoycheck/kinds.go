@@ -83,6 +83,7 @@ var (
 	notEnforced        = kind{Error, "not-enforced", "requests over their limit", toWhole}
 	authorizationAfter = kind{Error, "authorization-after", "", "Put ext_authz before the ratelimit filter."}
 	otherMetadata      = kind{Error, "other-metadata", "", "Correct the key or the path of metadata_key."}
+	notCarried         = kind{Warning, "limit-not-carried", "requests over the limit that their tier should have", "Add the limit to the tiers, or correct the key of metadata_key."}
 	authorizationOff   = kind{Error, "authorization-off", "", "Enable ext_authz on the route, with anonymous in its context_extensions if requests need no key."}
 	credentialRemoved  = kind{Error, "credential-removed", "", "Use the metadata subject of ext_authz in place of the header."}
 	filterOff          = kind{Error, "filter-off", ofRoute, "Remove disabled: true, or enable the filter in typed_per_filter_config of the route."}

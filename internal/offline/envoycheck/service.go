@@ -30,6 +30,8 @@ type Service struct {
 	Settings *settings.Settings
 	// Denied is how many requests rls has denied since it started. Zero: none, or unknown.
 	Denied uint64
+	// Carried are the keys of the limits that tiers carry. Nil: unknown.
+	Carried []string
 }
 
 // A Rule is a rule of the service.
@@ -60,6 +62,9 @@ func (s *Service) Load(in *config.Input, of settings.Settings) error {
 	g, err := in.Load(of)
 	if err != nil {
 		return err
+	}
+	if t := g.Rules.Tiers(); t != nil && of.Tiers.Source == settings.TiersFile {
+		s.Carried = t.Carried()
 	}
 	for i, r := range g.Rules.All() {
 		one := Rule{Domain: r.Domain, Name: r.Name, Path: r.Path, At: g.Locations[i].String()}
@@ -127,6 +132,7 @@ func (s *Service) Ask(ctx context.Context, ask *client.Client) error {
 
 // add adds what a running service says of itself.
 func (s *Service) add(state *glance.State) {
+	s.Carried = state.Config.Carried
 	s.StoreTimeout = max(s.StoreTimeout, time.Duration(state.Latency.Deadline*float64(time.Second)))
 	if slices.ContainsFunc(state.Config.Notes, func(note string) bool { return strings.HasPrefix(note, "rules.shadow_mode:") }) {
 		for i := range s.Rules {

@@ -98,6 +98,9 @@ type Config struct {
 	// Refused has the errors of a newer configuration. Empty: none.
 	Refused string   `json:"refused,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
+	// Carried are the keys of the limits that tiers carry: limit, limit_NAME. Nil: not known, because a
+	// customer source may have more.
+	Carried []string `json:"carried,omitzero" doc:"the keys of the limits that tiers carry, if the tiers file has all of them"`
 }
 
 // Leases are the hits that this process reserved, and what became of them.
