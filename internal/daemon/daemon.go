@@ -272,7 +272,7 @@ func (p *process) makeServers() {
 	o := decide.Options{
 		Subjects: p.subjects.resolver(),
 		Meters:   p.measures.metrics, Observer: p.measures.observer(storeFailed(p.logs.sampled)), Log: warnings(p.logs.rare),
-		NearLimit: float32(s.DropIn.NearLimit), Hits: p.measures.reference.hits(), Recorder: p.operators.insight,
+		NearLimit: float32(s.DropIn.NearLimit), Hits: p.measures.reference.hits(), Recorder: recorder{p.operators.insight, p.operators.events},
 		Patience: inflight.DefaultPatience,
 		Grants:   p.operators.grants.Active,
 		Wait:     s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,

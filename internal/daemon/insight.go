@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/operate/events"
 	"github.com/slidegate/slidegate/internal/operate/history"
@@ -45,6 +46,16 @@ func (p *process) openInsight() {
 	p.store.inspect(&o)
 	p.operators.insight = insight.New(o)
 	p.open.add(p.operators.insight.Close)
+}
+
+// A recorder keeps decisions for operators.
+type recorder struct {
+	*insight.Insight
+	events *events.Events
+}
+
+func (r recorder) Budget(req *decide.Request, s *decide.LimitStatus, log string) {
+	r.events.Budget(req, s, log)
 }
 
 // openEvents makes what announces that budgets are nearly spent. It comes after openInsight.

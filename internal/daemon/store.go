@@ -72,10 +72,10 @@ func (s store) decide(o *decide.Options) {
 
 func (s store) inspect(o *insight.Options) {
 	if s.redis == nil {
-		o.Inspector = s.memory
+		o.Inspector, o.Budgets = s.memory, s.memory
 		return
 	}
-	o.Inspector, o.Local, o.FallbackQuotas = s.redis, s.redis.Fallback, s.redis.Fallback
+	o.Inspector, o.Budgets, o.Local, o.FallbackQuotas = s.redis, s.redis.Shared, s.redis.Fallback, s.redis.Fallback
 }
 
 // document returns a document that all instances share, or one of this process if the store is in memory.

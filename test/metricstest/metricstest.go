@@ -36,6 +36,13 @@ var labelValues = map[string][]string{
 		"error: the store failed, and on_store_error decided",
 		"no_rule: no rule matches",
 	},
+	"slidegate_budget_requests_total": {
+		"reserved", "settled",
+		"unknown: it ended without a cost; on_unknown decided",
+		"above_estimate: it cost more than it had reserved",
+		"unreserved: it cost something and had reserved nothing",
+		"expired: it ended after hold; its estimate was spent",
+	},
 	"slidegate_authorizations_total": {
 		"authenticated", "anonymous", "missing", "malformed", "unknown", "disabled", "oversized", "limited",
 		"ambiguous: API keys of two customers",

@@ -45,6 +45,7 @@ func all(t *testing.T) *prometheus.Registry {
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), decide.OutcomeDenied)
 	m.Meter("edge", "per-key").Near(1)
 	m.Threshold("edge", "per-key", 80)
+	m.Meter("edge", "per-key").Budget(decide.BudgetSettled, 1)
 	metrics.Webhook(registry)
 	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
 	registry.MustRegister(metrics.SpansLost())
@@ -106,9 +107,10 @@ func TestLabelValues(t *testing.T) {
 		results = append(results, r.String())
 	}
 	want := map[string][]string{
-		"slidegate_decisions_total":      outcomes,
-		"slidegate_authorizations_total": results,
-		"slidegate_grpc_goaways_total":   slices.Clone(unary.Reasons),
+		"slidegate_decisions_total":       outcomes,
+		"slidegate_budget_requests_total": slices.Clone(decide.BudgetOutcomes[:]),
+		"slidegate_authorizations_total":  results,
+		"slidegate_grpc_goaways_total":    slices.Clone(unary.Reasons),
 	}
 	for _, f := range families(t) {
 		if name := f.GetName(); name == "slidegate_tiers_answers_total" || name == "slidegate_tiers_lookups_total" {

@@ -104,7 +104,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			what: "a limit that a tier carries, and one that none does", carried: []string{"limit"},
-			dump: dump(listener("in", 80, chain("", hcm(authorizer+`, `+limiter("r", "edge"), limited("a", "app", carriedAs("limit"))+`, `+limited("b", "app", carriedAs("limit_tokens")))))),
+			dump:  dump(listener("in", 80, chain("", hcm(authorizer+`, `+limiter("r", "edge"), limited("a", "app", carriedAs("limit"))+`, `+limited("b", "app", carriedAs("limit_tokens")))))),
 			rules: []admin.Rule{perSubject}, want: []string{"warning limit-not-carried route h/b"},
 		},
 		{

@@ -131,11 +131,14 @@ func last(values []float64) float64 {
 	return values[len(values)-1]
 }
 
-// usedBar returns the bar of a limit: what is used, of the limit.
-func usedBar(used, limit uint64) template.HTML {
-	fraction := 1.0
+// usedBar returns the bar of a limit: what is used, and reserved, of the limit.
+func usedBar(used, limit, reserved uint64) template.HTML {
+	fraction, both := 1.0, 1.0
 	if limit > 0 {
-		fraction = math.Min(float64(used)/float64(limit), 1)
+		fraction, both = math.Min(float64(used)/float64(limit), 1), math.Min(float64(used+reserved)/float64(limit), 1)
+	}
+	if reserved == 0 {
+		both = 0
 	}
 	class := "bar"
 	switch {
@@ -148,8 +151,8 @@ func usedBar(used, limit uint64) template.HTML {
 	if used > 0 {
 		width = math.Max(100*fraction, 0.5)
 	}
-	return template.HTML(fmt.Sprintf(`<svg class="%s" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="track" width="100" height="8"/><rect class="fill" width="%s" height="8"/></svg>`, //nolint:gosec // numbers only
-		class, words.Coordinate(width)))
+	return template.HTML(fmt.Sprintf(`<svg class="%s" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="track" width="100" height="8"/><rect class="reserved" width="%s" height="8"/><rect class="fill" width="%s" height="8"/></svg>`, //nolint:gosec // numbers only
+		class, words.Coordinate(100*both), words.Coordinate(width)))
 }
 
 // partBar returns the bar of one line of a list: as long as its part of the largest.

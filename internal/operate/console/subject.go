@@ -331,7 +331,7 @@ func (p *subjectPage) headline() {
 		l := denied[0]
 		p.Level = "denied"
 		p.Headline = "Denied now by " + safetext.Runes(l.Rule, 60)
-		p.Detail = fmt.Sprintf("%s used of %s. %s", words.Count(l.Used), l.Amount(), l.Passes())
+		p.Detail = l.Use() + ". " + l.Passes()
 		if len(denied) > 1 {
 			p.Detail += fmt.Sprintf(" %d limits in all have no room.", len(denied))
 		}
@@ -341,7 +341,7 @@ func (p *subjectPage) headline() {
 	case len(near) > 0:
 		p.Level = "near"
 		p.Headline = "Passes now, near the limit of " + safetext.Runes(near[0].Rule, 60)
-		p.Detail = fmt.Sprintf("%s remain of %s.", words.Count(near[0].Remaining), near[0].Amount())
+		p.Detail = fmt.Sprintf("%s remain of %s.", near[0].Hits(near[0].Remaining), near[0].Amount())
 	case p.Usage.ByAddress:
 		p.Level, p.Headline = "near", "The address of the client decides"
 		p.Detail = "Unknown API keys share one log for each address. Look for the address."
@@ -428,7 +428,7 @@ func (p subjectPage) Resets() []resetChoice {
 		}
 		if l.Used > 0 {
 			logs++
-			text := words.Count(l.Used) + " used"
+			text := l.Hits(l.Used) + " used"
 			if !l.Sent {
 				text += " of " + l.Amount()
 			}

@@ -160,7 +160,7 @@ func (e *Events) forget() {
 
 // levelOf returns how many thresholds usage has reached.
 func levelOf(s *decide.LimitStatus) (level int) {
-	spent := spentOf(s)
+	spent := s.Spent()
 	for level < len(Thresholds) && spent*100 >= s.Limit.Hits*uint64(Thresholds[level]) { // both below 2^63
 		level++
 	}
@@ -168,12 +168,6 @@ func levelOf(s *decide.LimitStatus) (level int) {
 		level++
 	}
 	return level
-}
-
-// spentOf returns what is spent. If more than the limit is spent and reserved, it may return less.
-func spentOf(s *decide.LimitStatus) uint64 {
-	left := s.Decision.Remaining + s.Decision.Reserved
-	return s.Limit.Hits - min(left, s.Limit.Hits)
 }
 
 // periodOf returns the period of a log in which a decision was made. At the border of two periods it
@@ -210,15 +204,15 @@ func identify(s *decide.LimitStatus, log string, threshold int, p period) eventI
 // announce counts an event, and gives it to the log and the webhook.
 func (e *Events) announce(req *decide.Request, s *decide.LimitStatus, threshold int, id eventID, now time.Time) {
 	b := Budget{
-		Threshold: Thresholds[threshold], Domain: s.Rule.Domain, Rule: s.Rule.Name, Caller: insight.CallerOf(req, s), Terms: insight.TermsOf(s.Limit.Limit),
-		Spent: spentOf(s), Reserved: s.Decision.Reserved, Shadow: s.Observed(), Instance: e.o.Instance,
+		Threshold: Thresholds[threshold], Domain: s.Rule.Domain, Rule: s.Rule.Name, Caller: insight.CallerOf(req, s), Terms: insight.TermsOf(&s.Limit),
+		Spent: s.Spent(), Reserved: s.Decision.Reserved, Shadow: s.Observed(), Instance: e.o.Instance,
 	}
 	b.Route, b.RequestID = "", "" // of one request among many
 	name := "evt_" + hex.EncodeToString(id[:])
 	e.o.Count(b.Domain, b.Rule, b.Threshold)
 	e.o.Log.Info("a budget has reached a threshold", append(insight.Texts("domain", b.Domain, "rule", b.Rule, "subject", b.Subject, "digest", tier.ShortDigest(b.Digest),
-		"address", b.Address, "tier", b.Tier, "event", name), zap.Int("threshold", b.Threshold), zap.Uint64("spent", b.Spent), zap.Uint64("reserved", b.Reserved),
-		zap.Uint64("limit", b.Limit), zap.Float64("window_seconds", b.Window), zap.Bool("shadow", b.Shadow))...)
+		"address", b.Address, "tier", b.Tier, "event", name), zap.Int("threshold", b.Threshold), zap.String("use", b.UseOf(b.Spent, b.Reserved)),
+		zap.String("amount", b.Amount()), zap.Bool("shadow", b.Shadow))...)
 	if e.o.Webhook != nil {
 		body, _ := json.Marshal(Event{Type: types[threshold], At: now.UTC(), Data: b}) // it has nothing that JSON cannot hold
 		e.o.Webhook.add(message{name, body})

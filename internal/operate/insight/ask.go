@@ -3,6 +3,7 @@ package insight
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -129,6 +130,9 @@ func (i *Insight) read(ctx context.Context, u *Usage, limits []explain.AccountLi
 	for n := range limits {
 		l := &limits[n]
 		one := limitUsage(l, readings[l.Log])
+		if one.Budget && readings[l.Log] != nil && !counted[l.Log] {
+			i.useBudget(ctx, l, &one)
+		}
 		if counted[l.Log] {
 			one.Local, one.OnStoreError = true, l.Rule.StoreError().String()
 			i.useFallbackQuota(ctx, l, &one)
@@ -157,24 +161,51 @@ func byLog(readings []inspect.Reading) map[window.LogID]*inspect.Reading {
 	return m
 }
 
-// useFallbackQuota sets what the fallback quota of this process has left, because that decides while the store is
-// unavailable. If the quota does not answer, the usage is that of the whole limit.
-func (i *Insight) useFallbackQuota(ctx context.Context, l *explain.AccountLimit, u *LimitUsage) {
-	if i.opts.FallbackQuotas == nil || l.Sent || l.Rule.StoreError() != rules.StoreErrorLocal {
+// useBudget sets what is spent and reserved of a budget, and what that leaves. If the store does not answer,
+// the usage is that of the log, as if nothing was reserved. Above the limit, reservations that have expired are
+// not in it.
+func (i *Insight) useBudget(ctx context.Context, l *explain.AccountLimit, u *LimitUsage) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	d, ok := i.ask(ctx, i.opts.Budgets, l)
+	if !ok {
 		return
 	}
+	u.set(&d)
+	u.Used, u.Reserved = max(u.Used, l.Limit.Hits-min(l.Limit.Hits, d.Remaining+d.Reserved)), d.Reserved
+}
+
+// set sets what a decision leaves of a limit.
+func (c *Counter) set(d *window.Decision) {
+	c.Remaining, c.NextFree, c.Empty = d.Remaining, d.UnitAfter.Seconds(), d.ResetAfter.Seconds()
+}
+
+// ask asks a store for a cost of 0 under a limit. It reports false if the store did not answer, or cannot.
+func (i *Insight) ask(ctx context.Context, store window.Store, l *explain.AccountLimit) (window.Decision, bool) {
 	c := window.Check{Key: l.Log.Key, Limit: l.Limit.Limit, Scope: l.Log.Scope, Precision: l.Limit.Precision}
 	if l.Limit.Calendar != nil {
 		c.Period = l.Limit.Calendar.Period(i.opts.Now())
 	}
-	if c.Log() != l.Log { // an old window of the log
-		return
+	if l.Limit.Budget != nil {
+		c.Budget, c.Stream = &l.Limit.Budget.Budget, max(1, window.StreamID(rand.Uint64())) //nolint:gosec // it reserves nothing
 	}
 	var d [1]window.Decision
-	if _, err := i.opts.FallbackQuotas.Take(ctx, window.MayWait, []window.Check{c}, d[:]); err != nil {
+	if store == nil || c.Log() != l.Log { // an old window of the log
+		return d[0], false
+	}
+	_, err := store.Take(ctx, window.MayWait, []window.Check{c}, d[:])
+	return d[0], err == nil
+}
+
+// useFallbackQuota sets what the fallback quota of this process has left, because that decides while the store is
+// unavailable. If the quota does not answer, the usage is that of the whole limit.
+func (i *Insight) useFallbackQuota(ctx context.Context, l *explain.AccountLimit, u *LimitUsage) {
+	if l.Sent || l.Rule.StoreError() != rules.StoreErrorLocal {
 		return
 	}
-	u.Remaining, u.NextFree, u.Empty = d[0].Remaining, d[0].UnitAfter.Seconds(), d[0].ResetAfter.Seconds()
+	if d, ok := i.ask(ctx, i.opts.FallbackQuotas, l); ok {
+		u.set(&d)
+	}
 }
 
 // readLocal returns readings with what this process has counted in the logs that the store did not
@@ -252,7 +283,7 @@ func hasLog(l *explain.AccountLimit) bool {
 func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 	u := LimitUsage{
 		Domain: l.Rule.Domain, Rule: l.Rule.Name, Path: l.Rule.String(), LogName: LogName{Values: strings.Join(l.Values, ", "), Scope: l.Rule.Storage.Scope},
-		Basis: Basis{l.Tier, l.Override, l.Grant}, Shadow: l.Observed, ObserveOverride: l.OverrideObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,
+		Basis: Basis{l.Tier, l.Override, l.Grant, l.Carried}, Shadow: l.Observed, ObserveOverride: l.OverrideObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,
 	}
 	if u.Path == "" { // of a limit that came with requests
 		u.Path = l.Rule.Domain
@@ -260,7 +291,7 @@ func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 	if l.Unlimited {
 		return u
 	}
-	u.Terms, u.Sent, u.Carried = TermsOf(l.Limit.Limit), l.Sent, l.Carried
+	u.Terms, u.Sent, u.Budget = TermsOf(&l.Limit), l.Sent, l.Limit.Budget != nil
 	u.NoLog = l.Log.Key == ""
 	if l.Limit.Hits != window.MaxHits {
 		u.Log = l.Shown
@@ -273,7 +304,7 @@ func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 		limit.Hits = window.MaxHits - 1 // the waits do not depend on the limit then
 	}
 	d := r.Ask(limit)
-	u.Remaining, u.NextFree, u.Empty = d.Remaining, d.UnitAfter.Seconds(), d.ResetAfter.Seconds()
+	u.set(&d)
 	if l.Sent {
 		u.Remaining = 0
 	}

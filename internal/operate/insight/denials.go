@@ -21,10 +21,10 @@ type Denial struct {
 	Terms        // Policy is empty for sliding
 	Used  uint64 `json:"used" doc:"the value of the counter; with degraded, the limit"`
 	Cost  uint64 `json:"cost"`
+	// Reserved is what streams had reserved of a budget. Used does not count it.
+	Reserved uint64 `json:"reserved,omitempty" doc:"reserved of a budget, besides used"`
 	Retry
-	// Of is the number of limits of the request, and Which the number of this one, from 1.
-	Which int `json:"which" doc:"the number of this limit, from 1"`
-	Of    int `json:"of" doc:"how many limits the request has"`
+	Place
 	// Shadow is true if the limit is only observed, so the request passed.
 	Shadow bool `json:"shadow,omitempty" doc:"the limit is in shadow mode, and the request passed"`
 	// Degraded is true if the store did not decide.
@@ -34,6 +34,14 @@ type Denial struct {
 	Stands uint64 `json:"stands" doc:"how many denials this one stands for, if they are sampled"`
 	// Instance is the name of the instance, if several have answered.
 	Instance string `json:"instance,omitempty" doc:"the instance that denied it, if several were asked"`
+}
+
+// Use says how much of the limit was used: 5 used of 5 per 1m. Of a budget it says what was reserved, too.
+func (d *Denial) Use() string {
+	if d.Reserved > 0 {
+		return d.UseOf(d.Used, d.Reserved)
+	}
+	return d.Units(d.Used) + " used of " + d.Amount()
 }
 
 // A Caller is whose request was denied.
@@ -57,6 +65,12 @@ type Retry struct {
 	Wait  float64   `json:"wait_seconds" doc:"when this cost passes"`
 	Never bool      `json:"never,omitempty" doc:"the cost is above the limit, so no wait helps"`
 	Reset time.Time `json:"reset,omitzero"`
+}
+
+// A Place is the number of a limit among those of its request: Which, from 1, Of how many.
+type Place struct {
+	Which int `json:"which" doc:"the number of this limit, from 1"`
+	Of    int `json:"of" doc:"how many limits the request has"`
 }
 
 // A Filter chooses denials. Empty fields choose all.
@@ -146,5 +160,6 @@ func (i *Insight) Near(req *decide.Request, v *decide.Verdict, s *decide.LimitSt
 	i.recorder.record(true, req, v, s)
 }
 
-// Budget implements decide.Recorder. It keeps nothing: pages read budgets from the store.
+// Budget implements decide.Recorder. It keeps nothing: pages read budgets from the store, and package
+// events announces them.
 func (i *Insight) Budget(*decide.Request, *decide.LimitStatus, string) {}

@@ -33,9 +33,7 @@ type Options struct {
 	// Local reads and removes what this process counts while the store is unavailable. Nil:
 	// nothing.
 	Local inspect.Inspector
-	// FallbackQuotas says what the fallback quota of this process has left while the store is unavailable. It is asked
-	// with a cost of 0. Nil: answers have what the whole limit has left.
-	FallbackQuotas window.Store
+	Asked
 	// Record says which denials are recorded.
 	Record Record
 	// Audit gets a line for each reset and each change of grants.
@@ -46,6 +44,15 @@ type Options struct {
 	Removed func()
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
+}
+
+// Asked are stores that are asked with a cost of 0. Each may be nil.
+type Asked struct {
+	// FallbackQuotas says what the fallback quota of this process has left while the store is unavailable. Nil:
+	// answers have what the whole limit has left.
+	FallbackQuotas window.Store
+	// Budgets is the store of Inspector, and says what is reserved of budgets. Nil: answers do not say it.
+	Budgets window.Store
 }
 
 // Record bounds what an [Insight] records.

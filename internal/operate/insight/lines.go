@@ -83,6 +83,9 @@ func (l *lines) write(d event) {
 	if d.Policy != "" {
 		fields = append(fields, zap.String("policy", d.Policy), zap.String("amount", d.Amount()))
 	}
+	if d.Reserved > 0 {
+		fields = append(fields, zap.Uint64("reserved", d.Reserved))
+	}
 	if d.Never {
 		fields = append(fields, zap.Bool("never", true))
 	} else {

@@ -156,9 +156,9 @@ func (r *recorder) put(e event) {
 // copyOf returns a denial without a part of the request's memory.
 func (r *recorder) copyOf(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus, stands uint64) *Denial {
 	d := &Denial{
-		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name), Caller: CallerOf(req, s), Terms: TermsOf(s.Limit.Limit),
-		Used: s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits), Cost: s.Cost, Retry: Retry{Never: s.Decision.Never},
-		Of: len(v.Limits), Shadow: s.Observed(), Degraded: v.Degraded, Stands: stands,
+		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name), Caller: CallerOf(req, s), Terms: TermsOf(&s.Limit),
+		Used: s.Spent(), Reserved: s.Decision.Reserved, Cost: s.Cost, Retry: Retry{Never: s.Decision.Never},
+		Place: Place{Of: len(v.Limits)}, Shadow: s.Observed(), Degraded: v.Degraded, Stands: stands,
 	}
 	if s.Limit.Policy == window.Sliding {
 		d.Policy = ""

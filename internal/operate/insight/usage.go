@@ -92,15 +92,22 @@ type LimitUsage struct {
 	// Sent is true if the limit came with requests, which alone know its number: Limit and
 	// Remaining are zero.
 	Sent bool `json:"sent,omitempty" doc:"the limit came with requests: limit and remaining are 0"`
-	// Carried is the key in the metadata of an authorization, if the tier carries the limit and it comes
-	// with requests.
-	Carried string `json:"carried,omitempty" doc:"the tier carries the limit, and requests bring it: its key in the metadata of an authorization"`
 	// NoLog is true if the rule has a log for each value of another entry, and the subject has
 	// none yet. Only Policy, Limit, Remaining and Window are set then.
 	NoLog bool `json:"no_log,omitempty" doc:"nothing is used yet"`
+	// Budget is true if requests reserve what they may cost.
+	Budget bool `json:"budget,omitempty" doc:"requests reserve what they may cost, and spend it when they end"`
 	Outage
 	Terms
 	Counter
+}
+
+// Use says how much of the limit is used: 5 used of 5 per 1m, or 12.40 of 500.00 USD used, 3.10 reserved.
+func (l *LimitUsage) Use() string {
+	if l.Budget {
+		return l.UseOf(l.Used, l.Reserved)
+	}
+	return l.Units(l.Used) + " used of " + l.Amount()
 }
 
 // A Basis says whose limit it is.
@@ -111,6 +118,9 @@ type Basis struct {
 	Override bool   `json:"override,omitempty"`
 	// Grant has raised the limit for a time, or is nil.
 	Grant *grant.Grant `json:"grant,omitempty" doc:"it has raised the limit for a time"`
+	// Carried is the key in the metadata of an authorization, if the tier carries the limit and it comes
+	// with requests.
+	Carried string `json:"carried,omitempty" doc:"the tier carries the limit, and requests bring it: its key in the metadata of an authorization"`
 }
 
 // A LogName says which log counts for a limit.
@@ -154,15 +164,36 @@ type Terms struct {
 	// Window is in seconds: the usual length of a calendar's period, and of a limit in flight the
 	// longest time that a request counts.
 	Window float64 `json:"window_seconds" doc:"the length of the window; of in_flight, hold"`
+	// Currency is the currency of which hits are millionths, such as usd. Empty: hits are units.
+	Currency string `json:"currency,omitempty" doc:"numbers are millionths of it"`
 }
 
 // TermsOf returns the numbers of a limit.
-func TermsOf(l window.Limit) Terms {
-	return Terms{Policy: l.Policy.String(), Limit: l.Hits, Rate: uint64(l.Rate), Window: l.Window.Seconds()}
+func TermsOf(l *rules.Limit) Terms {
+	return Terms{Policy: l.Policy.String(), Limit: l.Hits, Rate: uint64(l.Rate), Window: l.Window.Seconds(), Currency: l.Currency}
 }
 
-// Amount returns the limit as operators read it: 100 per 1m.
-func (t *Terms) Amount() string { return rules.FormatLimit(t.limit()) }
+// of returns the limit of a rule with these numbers.
+func (t *Terms) of() *rules.Limit { return &rules.Limit{Limit: t.limit(), Currency: t.Currency} }
+
+// Amount returns the limit as operators read it: 100 per 1m, or 500.00 USD per month.
+func (t *Terms) Amount() string { return string(t.of().AppendTo(nil)) }
+
+// UseOf returns how much of a budget is used: 12.40 of 500.00 USD used, 3.10 reserved.
+func (t *Terms) UseOf(spent, reserved uint64) string {
+	return string(t.of().AppendUse(nil, spent, reserved))
+}
+
+// Units returns a number of hits as operators read it: 1200, or 12.40 USD.
+func (t *Terms) Units(n uint64) string { return rules.Amount(n, t.Currency) }
+
+// Hits returns a number of hits for a page: 1,200, or 12.40 USD.
+func (t *Terms) Hits(n uint64) string {
+	if t.Currency == "" {
+		return words.Count(n)
+	}
+	return t.Units(n)
+}
 
 // Per returns Amount without its numbers, for a limit whose numbers are not known: per 1m.
 func (t *Terms) Per() string {
@@ -181,7 +212,9 @@ func (t *Terms) limit() window.Limit {
 
 // A Counter is what a log says under a limit.
 type Counter struct {
-	Used      uint64 `json:"used"`
+	Used uint64 `json:"used" doc:"of a budget: what is spent"`
+	// Reserved is what streams have reserved of a budget, besides Used.
+	Reserved  uint64 `json:"reserved,omitempty" doc:"reserved of a budget, besides used"`
 	Remaining uint64 `json:"remaining" doc:"0: requests are denied"`
 	// NextFree and Empty are in seconds. NextFree is when Remaining becomes larger than now if no
 	// request spends, and Empty when the log is empty; both are zero if it is.
@@ -198,7 +231,7 @@ func (l *LimitUsage) Passes() string {
 	case l.Limit == 0:
 		return "No request passes: the limit is 0."
 	case l.Remaining > 0:
-		return "A request passes now, up to a cost of " + words.Count(l.Remaining) + "."
+		return "A request passes now, up to a cost of " + l.Hits(l.Remaining) + "."
 	case l.limit().Policy == window.InFlight:
 		return "A request passes when another one ends, in " + words.Seconds(l.NextFree) + " at the latest."
 	default:

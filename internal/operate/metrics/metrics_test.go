@@ -133,6 +133,35 @@ budget_events_total{domain="edge",rule="stays",threshold="100"} 1
 budget_events_total{domain="edge",rule="stays",threshold="80"} 1`, name)
 }
 
+// TestBudgets counts what becomes of costs, and ends the series with their rule.
+func TestBudgets(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{})
+	goes := m.Meter("edge", "goes")
+	m.Loaded()
+	stays := m.Meter("edge", "stays")
+	stays.Budget(decide.BudgetReserved, 4096)
+	stays.Budget(decide.BudgetReserved, 4)
+	stays.Budget(decide.BudgetSettled, 5000)
+	stays.Budget(decide.BudgetAboveEstimate, 904)
+	goes.Budget(decide.BudgetUnknown, 0)
+	names := []string{"slidegate_budget_requests_total", "slidegate_budget_units_total"}
+	expect(t, registry, `
+budget_requests_total{domain="edge",outcome="above_estimate",rule="stays"} 1
+budget_requests_total{domain="edge",outcome="reserved",rule="stays"} 2
+budget_requests_total{domain="edge",outcome="settled",rule="stays"} 1
+budget_requests_total{domain="edge",outcome="unknown",rule="goes"} 1
+budget_units_total{domain="edge",outcome="above_estimate",rule="stays"} 904
+budget_units_total{domain="edge",outcome="reserved",rule="stays"} 4100
+budget_units_total{domain="edge",outcome="settled",rule="stays"} 5000
+budget_units_total{domain="edge",outcome="unknown",rule="goes"} 0`, names...)
+	m.Loaded()
+	goes.Budget(decide.BudgetUnknown, 1)
+	if n := testutil.CollectAndCount(registry, names...); n != 6 {
+		t.Errorf("got %d series, want the 6 of stays", n)
+	}
+}
+
 // TestDenials counts denials by the limits of rules, and ends their series with their rule.
 func TestDenials(t *testing.T) {
 	registry := prometheus.NewRegistry()

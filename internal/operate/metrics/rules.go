@@ -29,8 +29,7 @@ type ruleMetrics struct {
 	detail    *prometheus.CounterVec
 	near      *prometheus.CounterVec
 	denials   *prometheus.CounterVec
-	// thresholds counts what budgets have reached.
-	thresholds *prometheus.CounterVec
+	budgets   budgets
 
 	// free is how many more series of values may begin. It is written under mu and read
 	// without it, so a request does not wait for mu if none may begin.
@@ -52,10 +51,10 @@ func newRules(f factory, maxDetailSeries int) *ruleMetrics {
 		shadow:    f.counters("slidegate_shadow_decisions_total", "Evaluated descriptors of rules in shadow mode: allowed, or denied if the rule would have denied.", "domain", "rule", "outcome"),
 		detail: f.counters("slidegate_detail_decisions_total", "Evaluated descriptors of rules with detailed_metric or value_to_metric, by their values. Values beyond metrics.max_detail_series, or above 256 bytes, count as other. API keys are never shown.",
 			"domain", "rule", "values", "outcome"),
-		near:       f.counters("slidegate_near_limit_total", "Hits admitted above 80 % of their limit: the rule will soon deny.", "domain", "rule"),
-		denials:    f.counters("slidegate_limit_denials_total", "Denied descriptors, by the limit that denied. The window is override for a limit of one subject or from Envoy.", "domain", "rule", "tier", "window"),
-		thresholds: f.counters("slidegate_budget_events_total", "Budgets of single callers of which 80 %, or all, is spent, by the threshold.", "domain", "rule", "threshold"),
-		meters:     make(map[meterName]*meter),
+		near:    f.counters("slidegate_near_limit_total", "Hits admitted above 80 % of their limit: the rule will soon deny.", "domain", "rule"),
+		denials: f.counters("slidegate_limit_denials_total", "Denied descriptors, by the limit that denied. The window is override for a limit of one subject or from Envoy.", "domain", "rule", "tier", "window"),
+		budgets: newBudgets(f),
+		meters:  make(map[meterName]*meter),
 	}
 	rs.free.Store(int64(maxDetailSeries))
 	return rs
@@ -106,10 +105,8 @@ type meter struct {
 	mu       sync.RWMutex                       // a writer of details holds rules.mu too
 	details  map[string]*series                 // by values
 	others   series                             // of all other values
+	budgets  [len(decide.BudgetOutcomes)]budget
 }
-
-// Budget implements decide.Meter.
-func (m *meter) Budget(decide.BudgetOutcome, uint64) {}
 
 // Count implements decide.Meter.
 func (m *meter) Count(o decide.Outcome) {
@@ -135,16 +132,19 @@ func (m *meter) begin(to *atomic.Pointer[prometheus.Counter], vec *prometheus.Co
 	return &c
 }
 
-// Near implements decide.Meter.
-func (m *meter) Near(hits uint64) {
-	c := m.near.Load()
+// add adds to a series of the rule, which it begins if it is new.
+func (m *meter) add(to *atomic.Pointer[prometheus.Counter], vec *prometheus.CounterVec, n uint64, labels ...string) {
+	c := to.Load()
 	if c == nil {
-		if c = m.begin(&m.near, m.rules.near); c == nil {
+		if c = m.begin(to, vec, labels...); c == nil {
 			return
 		}
 	}
-	(*c).Add(float64(hits))
+	(*c).Add(float64(n))
 }
+
+// Near implements decide.Meter.
+func (m *meter) Near(hits uint64) { m.add(&m.near, m.rules.near, hits) }
 
 // denials has the counters of denials of a rule by its limits, which the configuration bounds. It is
 // immutable.
@@ -306,7 +306,7 @@ func (m *meter) end() {
 		m.rules.free.Add(int64(m.endDetail(mended(values), s)))
 	}
 	m.endDetail(other, &m.others)
-	m.rules.thresholds.DeletePartialMatch(prometheus.Labels{"domain": m.name.domain, "rule": m.name.rule})
+	m.endBudgets()
 	if m.rules.comparisons != nil {
 		m.rules.comparisons.end(m.name)
 	}

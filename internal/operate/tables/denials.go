@@ -42,7 +42,7 @@ func addDenial(t *terminal.Table, d *insight.Denial, p Page) {
 		wait = terminal.Cell{Text: "never", Paint: p.Paint.Red}
 	}
 	row := []terminal.Cell{
-		terminal.Text(clock(d.At, p.Local)), terminal.Text(d.Rule), terminal.Text(whoOf(d)), terminal.Text(d.Tier), terminal.Text(fmt.Sprint(d.Used)),
+		terminal.Text(clock(d.At, p.Local)), terminal.Text(d.Rule), terminal.Text(whoOf(d)), terminal.Text(d.Tier), terminal.Text(d.Units(d.Used)),
 		terminal.Text(d.Amount()),
 		wait, terminal.Text(d.Route), terminal.Text(d.RequestID),
 		{Text: noteOfDenial(d), Paint: p.Paint.Yellow},
@@ -96,7 +96,7 @@ func DenialLine(d *insight.Denial, p Page) string {
 	if d.Never {
 		passes = "never passes"
 	}
-	all := parts{at, d.Rule, whoOf(d), fmt.Sprintf("%d used of %s", d.Used, d.Amount()), passes}
+	all := parts{at, d.Rule, whoOf(d), d.Use(), passes}
 	for _, text := range []string{d.Tier, d.Route, noteOfDenial(d), d.RequestID, d.Instance} {
 		all.add(text != "", text)
 	}

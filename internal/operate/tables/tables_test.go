@@ -17,7 +17,7 @@ func TestUsageOfUnusualLimits(t *testing.T) {
 		Limits: []insight.LimitUsage{
 			{Rule: "override", Sent: true, Counter: insight.Counter{Used: 5, NextFree: 12, Empty: 50, History: []uint64{0, 5}}, Terms: insight.Terms{Window: 60}},
 			{Rule: "per-route", NoLog: true, Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
-			{Rule: "carried", Carried: "limit_tokens", Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
+			{Rule: "carried", Basis: insight.Basis{Carried: "limit_tokens"}, Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
 			{Rule: "usual", ReplacedBy: []string{"special"}, Terms: insight.Terms{Limit: 10, Window: 60}, Counter: insight.Counter{Remaining: 10}},
 		},
 	}

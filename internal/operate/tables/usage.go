@@ -133,7 +133,7 @@ func usageTable(u *insight.Usage, p Page) *terminal.Table {
 		case l.Unlimited:
 			row[1] = terminal.Text("unlimited")
 		default:
-			row[2], row[4] = terminal.Text(fmt.Sprint(l.Used)), terminal.Text("-")
+			row[2], row[4] = terminal.Text(l.Units(l.Used)), terminal.Text("-")
 			row[5], row[6] = terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty))
 			if slices.Max(append(l.History, 0)) > 0 {
 				row[7].Draw = terminal.Spark(l.History)
@@ -144,7 +144,7 @@ func usageTable(u *insight.Usage, p Page) *terminal.Table {
 			if known {
 				fraction, paint := usedOf(l, p.Paint)
 				row[3] = terminal.Cell{Draw: terminal.Bar(fraction), Paint: paint}
-				row[4] = terminal.Cell{Text: fmt.Sprint(l.Remaining), Paint: paint}
+				row[4] = terminal.Cell{Text: l.Units(l.Remaining), Paint: paint}
 			}
 		}
 		t.Add(row...)
@@ -175,6 +175,7 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 	p.add(l.Scope != "", "scope "+l.Scope)
 	p.add(l.Chosen(), "the store is unavailable: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
 	p.add(l.Local && !l.Chosen(), "fallback quota of this instance")
+	p.add(l.Budget, "budget: "+l.Use())
 	p.add(l.Carried != "", "carried by the tier, as "+safetext.Text(l.Carried))
 	p.add(l.Tier != "" && l.Tier != tier, "limit of tier "+safetext.Text(l.Tier))
 	p.add(l.Override, "override of the subject")
@@ -218,7 +219,7 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 	const most = 5
 	var lines parts
 	for _, l := range full[:min(len(full), most)] {
-		lines.add(true, fmt.Sprintf("%s: %d used of %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), l.Used, l.Amount(), l.Passes()))
+		lines.add(true, fmt.Sprintf("%s: %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), l.Use(), l.Passes()))
 	}
 	lines.add(len(full) > most, fmt.Sprintf("and %d more", len(full)-most))
 	return paint.Red("Used up, so requests are denied:") + "\n" + terminal.Gap + strings.Join(lines, "\n"+terminal.Gap)

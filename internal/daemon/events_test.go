@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/operate/events"
+)
+
+// TestBudgetEvents: the receiver of a webhook learns that 80 % and then all of a customer's budget is spent, with
+// a signature and without the customer's key. rls usage and the metrics say the same.
+func TestBudgetEvents(t *testing.T) {
+	type call struct {
+		header http.Header
+		body   string
+	}
+	calls := make(chan call, 10)
+	fails := true
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if fails { // the first call alone
+			fails = false
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		calls <- call{r.Header, string(body)}
+	}))
+	t.Cleanup(receiver.Close)
+	key := []byte("a key that signs the events")
+	file := filepath.Join(t.TempDir(), "secret")
+	write(t, file, "whsec_"+base64.StdEncoding.EncodeToString(key)+"\n")
+	loaded, _, err := settings.Load("", []string{"SLIDEGATE_EVENTS_WEBHOOK=" + receiver.URL + "/hook", "SLIDEGATE_EVENTS_WEBHOOK_SECRET_FILE=" + file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := usageSettings(t)
+	s.Events = loaded.Events
+	write(t, s.Rules.Path, `domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {name: dollars, unit: month, requests_per_unit: 500000000, policy: calendar, currency: usd, budget: {reserve: 1000000, hold: 10m}}
+`)
+	r := start(t, s)
+	descriptor := `{"entries": [{"key": "api_key", "value": "` + usageKey + `"}], "hitsAddend": "%d"}`
+	ask := func(stream, end string, cost int) bool {
+		t.Helper()
+		all := fmt.Sprintf(descriptor, cost)
+		md := []string{"x-slidegate-stream", stream}
+		if end != "" {
+			all, md = `{"entries": [{"key": "slidegate", "value": "end"}]}, `+all, append(md, "x-rls-end", end)
+		}
+		in := new(rlsv3.RateLimitRequest)
+		if err := protojson.Unmarshal([]byte(`{"domain": "edge", "descriptors": [`+all+`]}`), in); err != nil {
+			t.Fatal(err)
+		}
+		out, err := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0])).ShouldRateLimit(metadata.AppendToOutgoingContext(t.Context(), md...), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.GetOverallCode() == rlsv3.RateLimitResponse_OK
+	}
+	want := func(kind string, threshold int, spent, reserved uint64) {
+		t.Helper()
+		got := <-calls
+		var e events.Event
+		if err := json.Unmarshal([]byte(got.body), &e); err != nil {
+			t.Fatal(err)
+		}
+		if b := &e.Data; e.Type != kind || b.Threshold != threshold || b.Spent != spent || b.Reserved != reserved || b.Subject != "acme" || b.Rule != "dollars" || b.Currency != "usd" || b.Limit != 500_000_000 {
+			t.Errorf("got %s", got.body)
+		}
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s.%s.%s", got.header.Get("webhook-id"), got.header.Get("webhook-timestamp"), got.body)
+		if sign := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); got.header.Get("webhook-signature") != sign {
+			t.Errorf("got the signature %q, want %q", got.header.Get("webhook-signature"), sign)
+		}
+		if strings.Contains(got.body, usageKey) {
+			t.Errorf("the event has the API key: %s", got.body)
+		}
+	}
+	if !ask("one", "", 450_000_000) || !ask("one", "via_upstream", 420_000_000) || !ask("two", "", 80_000_000) {
+		t.Fatal("denied")
+	}
+	want("budget.nearly_spent", 80, 420_000_000, 80_000_000)
+	if _, text := get(t, "http://"+r.Admin+"/v1/usage?subject=acme"); !strings.Contains(text, `"used":420000000,"reserved":80000000,"remaining":0`) {
+		t.Errorf("usage: %s", text)
+	}
+	if !ask("two", "via_upstream", 80_000_000) || ask("three", "", 1_000_000) {
+		t.Fatal("a spent budget admits a request")
+	}
+	want("budget.spent", 100, 500_000_000, 0)
+	r.wantMetrics(
+		`slidegate_budget_events_total{domain="edge",rule="dollars",threshold="80"} 1`,
+		`slidegate_budget_events_total{domain="edge",rule="dollars",threshold="100"} 1`,
+		`slidegate_budget_requests_total{domain="edge",outcome="settled",rule="dollars"} 2`,
+		`slidegate_budget_units_total{domain="edge",outcome="reserved",rule="dollars"} 5.3e+08`,
+		`slidegate_webhook_events_total{result="failed"} 1`,
+	)
+	if n := r.logs.FilterMessage("a budget has reached a threshold").Len(); n != 2 {
+		t.Errorf("the log has %d lines of events, want 2", n)
+	}
+}
