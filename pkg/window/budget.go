@@ -11,6 +11,9 @@ import (
 // MaxBudgetHold is the longest [Budget.Hold].
 const MaxBudgetHold = 24 * time.Hour
 
+// maxPerByte is the largest [Budget.PerByte]: its millionths have 32 bits.
+const maxPerByte = 4294
+
 // MinSettled is the least for which checks of a stream are denied after it has reserved something, or after an end
 // that names its costs: a second call for the same end changes nothing meanwhile.
 const MinSettled = 10 * time.Second
@@ -23,9 +26,12 @@ type Budget struct {
 	// whole milliseconds. After that, its cost is spent at the time of the reservation.
 	Hold time.Duration
 	// PerByte says what a stream costs if its end does not say it: the bytes that it has sent times PerByte,
-	// rounded up, and the reserved cost at most. Zero: the reserved cost.
+	// rounded up, and the reserved cost at most. It is from 0 to 4294, in whole millionths. Zero: the reserved cost.
 	PerByte float64
 }
+
+// PerMillionBytes returns what a million bytes cost by PerByte.
+func (b *Budget) PerMillionBytes() uint64 { return uint64(math.Round(b.PerByte * 1e6)) }
 
 // validBudget reports what is wrong with c.Budget, or nil.
 func (c *Check) validBudget() error {
@@ -34,8 +40,8 @@ func (c *Check) validBudget() error {
 		return nil
 	case b.Hold < MinHold || b.Hold > MaxBudgetHold || b.Hold%time.Millisecond != 0:
 		return fmt.Errorf("a reservation for %v, want %v to %v in whole milliseconds", b.Hold, MinHold, MaxBudgetHold)
-	case !(b.PerByte >= 0 && b.PerByte <= math.MaxUint32): // NaN too
-		return fmt.Errorf("a cost of %v for each byte, want 0 to %d", b.PerByte, uint32(math.MaxUint32))
+	case !(b.PerByte >= 0 && b.PerByte <= maxPerByte): // NaN too
+		return fmt.Errorf("a cost of %v for each byte, want 0 to %d", b.PerByte, maxPerByte)
 	case c.Limit.Policy == InFlight:
 		return errors.New("a check in flight has no budget: it spends nothing")
 	case c.Mode.Unconditional():

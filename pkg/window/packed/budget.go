@@ -36,8 +36,8 @@ type terms struct {
 func termsOf(c *window.Check) terms {
 	t := terms{policy: c.Limit.Policy, win: c.Limit.Window.Microseconds(), length: c.Budget.Hold.Milliseconds(), period: c.Period}
 	if t.policy == window.TokenBucket {
-		fill, _ := mulDiv(c.Limit.Hits, uint64(t.win), uint64(c.Limit.Rate))
-		t.fill = 2 * (int64(min(fill, uint64(window.MaxWindow.Microseconds()))) + 1)
+		fill := float64(c.Limit.Hits) * float64(t.win) / float64(c.Limit.Rate) // as Lua computes it
+		t.fill = 2 * (int64(min(fill, float64(window.MaxWindow.Microseconds()))) + 1)
 	}
 	return t
 }
@@ -223,7 +223,7 @@ func (h *Held) cost(c *window.Check, e *window.Ending, named bool, reserved uint
 	case e.Unreached:
 		return 0
 	case c.Budget.PerByte > 0:
-		if cost := math.Ceil(float64(e.Bytes) * c.Budget.PerByte); cost < float64(reserved) {
+		if cost := math.Ceil(float64(e.Bytes) * float64(c.Budget.PerMillionBytes()) / 1e6); cost < float64(reserved) {
 			return uint64(cost)
 		}
 	}

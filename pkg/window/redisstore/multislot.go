@@ -51,6 +51,12 @@ func (p *subRequest) reservation() window.Reservation {
 func (p *subRequest) charged(log string, clock int64, made bool) {
 	reset := clock + p.decision.ResetAfter.Microseconds()
 	p.charge = charge{log: log, cost: p.check.Cost}
+	if p.check.Budget != nil {
+		if !made {
+			p.charge.cost = 0
+		}
+		return // log is the name of the holds
+	}
 	switch p.check.Limit.Policy {
 	case window.Sliding:
 		p.charge.slot = reserved(log, p.check, p.decision, clock).Instant
@@ -333,12 +339,30 @@ func (p *subRequest) abandon() {
 	}
 	s := p.from.store
 	s.background(func() {
-		if p.check.Limit.Policy == window.Sliding {
+		switch {
+		case p.check.Budget != nil:
+			_, _ = s.unreserve(p) // counted there
+		case p.check.Limit.Policy == window.Sliding:
 			_, _, _ = s.takeBackOf(context.Background(), p.reservation(), p.charge.cost) // counted there
-		} else {
+		default:
 			_, _ = s.restore(p) // counted there
 		}
 	})
+}
+
+// unreserve takes back the reservation of a sub-request, and returns what it was.
+func (s *Store) unreserve(p *subRequest) (taken uint64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), takeBackTimeout)
+	defer cancel()
+	end := window.Ending{Stream: p.check.Stream, Unreached: true, Denied: true}
+	settled, err := s.settleAlone(ctx, p.charge.log, &settlement{end: &end, flags: endAlone, pair: script.PackPair(p.check)})
+	if err != nil {
+		s.counts.notTakenBack.Add(p.charge.cost)
+	}
+	for _, l := range settled.Logs {
+		taken += l.Reserved
+	}
+	return taken, err
 }
 
 // settle takes back the charges of the participants that have decided, and updates their decisions. It
@@ -374,6 +398,12 @@ func (p *multiSlotCall) settle(ctx context.Context, until int64) {
 // settle takes back the charge of a sub-request, and returns the function that updates its decision.
 func (p *subRequest) settle() (update func()) {
 	d, s := p.decision, p.from.store
+	if p.check.Budget != nil {
+		taken, err := s.unreserve(p)
+		return func() {
+			d.Remaining, d.Reserved, d.Unsettled = d.Remaining+taken, d.Reserved-min(taken, d.Reserved), err != nil
+		}
+	}
 	if p.check.Limit.Policy != window.Sliding {
 		now, err := s.restore(p)
 		if err != nil {

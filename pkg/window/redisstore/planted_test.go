@@ -230,19 +230,19 @@ func flight(stream window.StreamID, most, cost uint64) *window.Check {
 // damageHolds changes a log of requests in flight a little, or a lot.
 func damageHolds(r *rand.Rand, b []byte) []byte {
 	b = bytes.Clone(b)
-	last := len(b) - 17
+	last := len(b) - 21
 	switch r.IntN(8) {
 	case 5: // the last stream has ended
-		sum := binary.BigEndian.Uint32(b[9:]) - uint32(b[last+16])
-		binary.BigEndian.PutUint32(b[9:], sum)
-		b[last+16] = 0
+		sum := binary.BigEndian.Uint32(b[12:]) - uint32(b[last+20])
+		binary.BigEndian.PutUint32(b[12:], sum)
+		b[last+20] = 0
 	case 6: // the first hold, or the second, ends last
-		b[13+17*min(r.IntN(2), last/17)+8] = 1 + byte(r.IntN(2))
+		b[24+21*min(r.IntN(2), (last-24)/21)+8] = 1 + byte(r.IntN(2))
 	case 0: // a wrong sum
-		sum := binary.BigEndian.Uint32(b[9:])
-		binary.BigEndian.PutUint32(b[9:], sum+[]uint32{1, 2, 1000, ^uint32(0)}[r.IntN(4)])
+		sum := binary.BigEndian.Uint32(b[12:])
+		binary.BigEndian.PutUint32(b[12:], sum+[]uint32{1, 2, 1000, ^uint32(0)}[r.IntN(4)])
 	case 1: // a wrong cost
-		b[13+17*r.IntN((len(b)-13)/17)+16]++
+		b[24+21*r.IntN((len(b)-24)/21)+20]++
 	case 2:
 		return damage(r, b)
 	}

@@ -36,7 +36,7 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 	if err != nil {
 		return 0, 0, err
 	}
-	reply, err := runOn[string](ctx, s, n, &s.scripts.takeBack, r.Log, script.PackTakeBack(r, cost))
+	reply, err := runOn[string](ctx, s, n, &s.scripts.takeBack, []string{r.Log}, script.PackTakeBack(r, cost))
 	if err != nil {
 		return 0, 0, err
 	}

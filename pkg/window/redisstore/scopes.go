@@ -141,7 +141,7 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 }
 
 // End implements [window.Releaser]. It reports the end, at once, to all scopes in which streams
-// may hold something: see [Scopes.Holds]. If one of them fails, the others get it all the same.
+// may hold something: see [Scopes.Holds], and to those of its costs. If one of them fails, the others get it all the same.
 func (s *Scopes) End(ctx context.Context, end window.Ending) (settled window.Settled, err error) {
 	if len(s.stores) == 1 {
 		return s.stores[0].End(ctx, end)
@@ -152,15 +152,27 @@ func (s *Scopes) End(ctx context.Context, end window.Ending) (settled window.Set
 		all  sync.WaitGroup
 	)
 	for i, one := range s.stores {
-		if !s.holds[i].Load() {
+		here, numbers := end, []int(nil)
+		here.Costs = nil
+		for j := range end.Costs {
+			if end.Costs[j].Scope == window.Scope(i) {
+				here.Costs, numbers = append(here.Costs, end.Costs[j]), append(numbers, j)
+			}
+		}
+		if !s.holds[i].Load() && len(numbers) == 0 {
 			continue
 		}
 		all.Go(func() {
-			was, err := one.End(ctx, end)
+			was, err := one.End(ctx, here)
 			mu.Lock()
 			defer mu.Unlock()
 			settled.Released = settled.Released || was.Released
-			settled.Logs = append(settled.Logs, was.Logs...)
+			for _, l := range was.Logs {
+				if l.Log.Scope = window.Scope(i); l.Cost >= 0 {
+					l.Cost = numbers[l.Cost]
+				}
+				settled.Logs = append(settled.Logs, l)
+			}
 			errs = append(errs, s.named(window.Scope(i), err))
 		})
 	}

@@ -267,11 +267,6 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 	if err := window.Validate(checks, decisions); err != nil {
 		return fmt.Errorf("redisstore: %w", err)
 	}
-	for i := range checks {
-		if checks[i].Budget != nil {
-			return fmt.Errorf("redisstore: %w: check %d: this store has no budgets yet", window.ErrBadCheck, i)
-		}
-	}
 	if err := ctx.Err(); err != nil {
 		return s.count(&failure.Error{Class: failure.Gone, Err: err})
 	}

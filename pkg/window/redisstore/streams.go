@@ -3,11 +3,9 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,7 +33,8 @@ func (s *Store) streamName(id window.StreamID) string {
 	return fmt.Sprintf("%s%s%016x%s", s.opts.Prefix, streamBegins, uint64(id), streamEnds)
 }
 
-// End implements [window.Releaser] with one call to Redis. On a cluster it takes one call for the
+// End implements [window.Releaser] with one call to Redis, or with two if the stream has reserved something and the end
+// names no cost. On a cluster it takes one call for the
 // stream, and then one for each log in which it may hold something, all at once. End returns
 // before the deadline of ctx, and after [Options.Timeout] at the latest. An end has no effect
 // twice, so the caller may repeat it after an error.
@@ -43,50 +42,37 @@ func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Sett
 	if err := end.Valid(); err != nil {
 		return settled, fmt.Errorf("redisstore: %w", err)
 	}
-	id, deny := end.Stream, max(min(end.Deny, window.MaxWindow), 0)
+	deny := max(min(end.Deny, window.MaxWindow), 0)
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if s.cluster == nil {
-		settled.Released, err = s.released(runFor[int64](ctx, s, s.single, s.streamName(id), "end", id, deny))
+		settled, err = s.endHere(ctx, &end, deny)
 		return settled, s.count(err)
 	}
-	settled.Released, err = s.endAcross(ctx, id, deny)
+	settled, err = s.endAcross(ctx, &end, deny)
 	return settled, s.count(err)
 }
 
-// endAcross is End on a cluster.
-func (s *Store) endAcross(ctx context.Context, id window.StreamID, deny time.Duration) (released bool, err error) {
-	name := s.streamName(id)
-	n, err := s.nodeFor(ctx, name, 0)
-	if err != nil {
-		return false, err
-	}
-	logs, err := runFor[[]any](ctx, s, n, name, "forget", id, deny)
-	if err != nil {
-		return false, err
-	}
-	var (
-		mu  sync.Mutex
-		all sync.WaitGroup
-	)
-	for _, log := range logs {
-		key, _ := log.(string)
-		all.Go(func() {
-			was, dropErr := s.drop(ctx, key, id, deny)
-			mu.Lock()
-			defer mu.Unlock()
-			released = released || was
-			err = errors.Join(err, dropErr)
-		})
-	}
-	all.Wait()
-	if err == nil && deny <= 0 && len(logs) > 0 {
-		cmd := redis.NewCmd(ctx, "unlink", name)
-		if unlinkErr := s.client.Process(ctx, cmd); unlinkErr != nil {
-			err = n.failed(ctx, unlinkErr)
+// endHere is End on a single server.
+func (s *Store) endHere(ctx context.Context, end *window.Ending, deny time.Duration) (settled window.Settled, err error) {
+	name, costs := s.streamName(end.Stream), costsOf(end)
+	if len(costs) == 0 {
+		reply, err := runFor[int64](ctx, s, s.single, name, "end", end.Stream, deny)
+		if err != nil || reply >= 0 {
+			settled.Released, err = s.released(reply, err)
+			return settled, err
 		}
 	}
-	return released, err
+	return s.settle(ctx, s.single, name, &settlement{end: end, deny: deny, costs: costs})
+}
+
+// unlink removes a key of a node.
+func (s *Store) unlink(ctx context.Context, n *node, key string) error {
+	cmd := redis.NewCmd(ctx, "unlink", key)
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return n.failed(ctx, err)
+	}
+	return nil
 }
 
 // drop ends a stream in one log.
@@ -153,14 +139,14 @@ func runFor[T any](ctx context.Context, s *Store, n *node, key, verb string, id 
 	for _, m := range more {
 		argv = append(argv, m)
 	}
-	return runOn[T](ctx, s, n, &s.scripts.ends, key, argv...)
+	return runOn[T](ctx, s, n, &s.scripts.ends, []string{key}, argv...)
 }
 
-// runOn calls a script for one key of a server, unless the server's breaker is open.
-func runOn[T any](ctx context.Context, s *Store, n *node, of *script.Script, key string, argv ...any) (result T, err error) {
+// runOn calls a script for keys on one slot of a server, unless the server's breaker is open.
+func runOn[T any](ctx context.Context, s *Store, n *node, of *script.Script, keys []string, argv ...any) (result T, err error) {
 	var reply any
 	err = n.guarded(ctx, func() (err error) {
-		reply, err = of.Run(ctx, s.client, []string{key}, argv...)
+		reply, err = of.Run(ctx, s.client, keys, argv...)
 		return err
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ func RunBudgets(t *testing.T, o windowtest.Options, open func(t *testing.T) InFl
 		}
 	}
 	t.Run("Groups", func(t *testing.T) { runBudgetGroups(t, open(t)) })
+	t.Run("Slots", func(t *testing.T) { runBudgetSlots(t, open(t)) })
+	t.Run("Concurrent", func(t *testing.T) { runBudgetConcurrent(t, open(t)) })
 }
 
 // reserves returns a check of a stream that reserves a cost.
@@ -224,4 +227,90 @@ func runBudgetGroups(t *testing.T, h InFlightHarness) {
 		t.Fatalf("a denied stream: %+v", got)
 	}
 	state("a denied stream", 0, 40, 0, 2)
+}
+
+// runBudgetSlots checks that a request whose logs are on several slots reserves in all logs or in none, and
+// that the end settles all.
+func runBudgetSlots(t *testing.T, h InFlightHarness) {
+	h.begin()
+	store := h.Stores[0]
+	state := func(step string, reserved, spent uint64) {
+		t.Helper()
+		for _, key := range []string{"{s}tokens", "{t}tokens"} {
+			if got := take(t, store, one(reserves(99, key, 100, 0)))[0]; got.Remaining != 100-reserved-spent || got.Reserved != reserved {
+				t.Fatalf("%s: %s: %+v, want %d reserved and %d spent", step, key, got, reserved, spent)
+			}
+		}
+	}
+	all := func(stream window.StreamID, tokens uint64) []window.Check {
+		return group(reserves(stream, "{s}tokens", 100, tokens), reserves(stream, "{t}tokens", 100, tokens))
+	}
+	take(t, store, all(1, 60))
+	state("one stream", 60, 0)
+	if got := take(t, store, group(reserves(2, "{s}tokens", 100, 30), reserves(2, "{t}tokens", 100, 60))); got[1].Allowed || got[0].Remaining != 40 && !got[0].Unsettled {
+		t.Fatalf("120 of 100: %+v", got)
+	}
+	state("denied", 60, 0)
+	if got := settle(t, store, window.Ending{Stream: 2, Unreached: true, Denied: true}); len(got) != 0 {
+		t.Fatalf("the end of what was denied: %+v", got)
+	}
+	got := settle(t, store, window.Ending{Stream: 1, Costs: []window.Check{spends(ask("{s}tokens", 100, 0), 20)}})
+	if len(got) != 2 || got[0].Spent != 20 || got[0].Cost != 0 || got[1].Spent != 60 || got[1].Cost != -1 || got[1].Reserved != 60 {
+		t.Fatalf("settled: %+v", got)
+	}
+	if got := settle(t, h.Stores[len(h.Stores)-1], window.Ending{Stream: 1, Costs: []window.Check{spends(ask("{s}tokens", 100, 0), 20)}}); len(got) != 0 {
+		t.Fatalf("settled twice: %+v", got)
+	}
+	d := take(t, store, group(reserves(99, "{s}tokens", 100, 0), reserves(99, "{t}tokens", 100, 0)))
+	if d[0].Remaining != 80 || d[1].Remaining != 40 || d[0].Reserved != 0 {
+		t.Fatalf("after the end: %+v", d)
+	}
+}
+
+// runBudgetConcurrent lets many streams reserve, settle and be lost at once, on all stores. What
+// they have reserved and spent never exceeds the budget, and nothing is left.
+func runBudgetConcurrent(t *testing.T, h InFlightHarness) {
+	const limit, each = 60_000, 1000
+	var spent, held atomic.Int64
+	manyStreams(h, func(store, other window.Store, stream window.StreamID, turn int) {
+		c := reserves(stream, "{b}tokens", limit, each)
+		c.Limit.Window = 24 * time.Hour
+		late := turn%5 == 0
+		e := window.Ending{Stream: stream, Deny: time.Minute, Costs: []window.Check{spends(c, uint64(turn))}}
+		if late { // the end overtakes the reservation
+			if _, err := other.(window.Releaser).End(t.Context(), e); err != nil {
+				t.Errorf("End: %v", err)
+				return
+			}
+			spent.Add(int64(turn))
+		}
+		got := windowtest.Try(t, store, one(c))
+		switch {
+		case got == nil:
+			return
+		case late && got[0].Allowed:
+			t.Errorf("stream %d had ended, and was allowed", stream)
+		case late || !got[0].Allowed:
+			return
+		}
+		if now := held.Add(each); now > limit-spent.Load() {
+			t.Errorf("%d are reserved, and %d spent, of %d", now, spent.Load(), limit)
+		}
+		held.Add(-each)
+		for range 2 {
+			settled, err := other.(window.Releaser).End(t.Context(), e)
+			if err != nil {
+				t.Errorf("End: %v", err)
+			}
+			for _, l := range settled.Logs {
+				spent.Add(int64(l.Spent))
+			}
+		}
+	})
+	c := reserves(1<<40, "{b}tokens", limit, 0)
+	c.Limit.Window = 24 * time.Hour
+	got := take(t, h.Stores[0], one(c))[0]
+	if got.Reserved != 0 || held.Load() != 0 || got.Remaining != limit-uint64(spent.Load()) {
+		t.Errorf("at rest: %+v, %d held, %d spent of %d", got, held.Load(), spent.Load(), limit)
+	}
 }

@@ -48,6 +48,7 @@ type logCheck struct {
 	made  bool // in flight: the stream holds the cost since now
 	// idempotency record says that this is about the idempotency record of the next check, which has the same check.
 	onceRecord bool
+	holds      bool // likewise about what is reserved of the log of the next check
 }
 
 // A same says that the decision at to equals the one at from: their checks were folded.
@@ -95,7 +96,7 @@ func (g *Group) Searches(most int) bool {
 	searched := 0
 	for i := range g.logChecks {
 		l := &g.logChecks[i].check.Limit
-		if l.Policy == window.InFlight || l.Policy == window.Sliding && l.Hits > smallLog {
+		if l.Policy == window.InFlight || l.Policy == window.Sliding && l.Hits > smallLog || g.logChecks[i].holds {
 			searched++
 		}
 	}
@@ -120,6 +121,9 @@ func (g *Group) Add(c *window.Check, d *window.Decision) (group byte) {
 	if !ok {
 		if c.RecordsOnce() {
 			g.logChecks = append(g.logChecks, logCheck{check: c, onceRecord: true})
+		}
+		if c.Budget != nil {
+			g.logChecks = append(g.logChecks, logCheck{check: c, holds: true})
 		}
 		g.logChecks = append(g.logChecks, logCheck{check: c, to: d})
 		return 0
@@ -159,6 +163,12 @@ func (g *Group) pack(prefix string, group byte) {
 			g.Packed = appendOnceRecordCheck(g.Packed, c)
 			continue
 		}
+		if g.logChecks[i].holds {
+			g.InFlight = true // the stream is remembered
+			g.Keys = append(g.Keys, string(append(g.scratch, HoldsSuffix...)))
+			g.Packed = appendHoldsCheck(g.Packed, c, g.Ended)
+			continue
+		}
 		g.Keys = append(g.Keys, string(g.scratch))
 		g.Charges = g.Charges || c.Cost > 0
 		hasPeriods = hasPeriods || c.Limit.Policy == window.Calendar && g.Flags&Restores == 0
@@ -190,6 +200,12 @@ func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
 			}
 			continue
 		}
+		if l.holds {
+			if answer[0]&OutcomeCorrupt != 0 {
+				corrupt(l.check.Budget.Hold)
+			}
+			continue
+		}
 		a, err := decode(answer, l.check.Limit.Policy == window.InFlight)
 		if err != nil {
 			return fmt.Errorf("reply to check %d: %w", i, err)
@@ -201,17 +217,22 @@ func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
 		if i > 0 && g.logChecks[i-1].onceRecord {
 			l.to.Repeated = BigEndian(reply[(i-1)*AnswerBytes:][1:5]) != 0
 		}
+		if i > 0 && g.logChecks[i-1].holds {
+			held := reply[(i-1)*AnswerBytes:][5:19]
+			l.made, l.to.Reserved = BigEndian(held[:7]) != 0, BigEndian(held[7:])
+			l.to.Unsettled = !l.to.Never && (!l.to.Allowed || l.to.Remaining == 0)
+		}
 	}
 	g.Fill()
 	return nil
 }
 
 // Made reports whether the stream of the only check holds its cost since this request.
-func (g *Group) Made() bool { return g.logChecks[0].made }
+func (g *Group) Made() bool { return g.logChecks[len(g.logChecks)-1].made }
 
 // Writes reports whether the script has written, by the beginning of its reply.
 func (g *Group) Writes(reply string) bool {
-	if g.logChecks[0].onceRecord {
+	if g.logChecks[0].onceRecord || g.logChecks[0].holds {
 		reply = reply[AnswerBytes:] // a record has room also if its request is denied
 	}
 	return g.Charges && reply[0] == OutcomeAllowed
@@ -227,19 +248,36 @@ func (g *Group) Stream() (stream window.StreamID, hold time.Duration, logs []str
 			continue
 		}
 		unconditional = unconditional || c.Mode.Unconditional()
-		stream, hold = c.Stream, max(hold, c.Limit.Window)
-		if c.Cost > 0 && c.Mode != window.Refund {
-			logs = append(logs, g.Keys[i])
+		switch l := &g.logChecks[i]; {
+		case l.holds:
+			stream, hold = c.Stream, max(hold, counts(c))
+			if c.Cost > 0 {
+				logs = append(logs, "\x01"+string(g.Packed[i*CheckBytes:(i+2)*CheckBytes])+g.Keys[i])
+			}
+		case c.Budget == nil:
+			stream, hold = c.Stream, max(hold, c.Limit.Window)
+			if c.Cost > 0 && c.Mode != window.Refund {
+				logs = append(logs, "\x00"+g.Keys[i])
+			}
 		}
 	}
 	return stream, hold, logs, unconditional
+}
+
+// counts returns for how long a reservation may count.
+func counts(c *window.Check) time.Duration {
+	again := 2 * c.Limit.Window
+	if c.Limit.Policy == window.TokenBucket {
+		again = time.Duration(min(float64(again)*float64(c.Limit.Hits)/float64(c.Limit.Rate), float64(2*window.MaxWindow)))
+	}
+	return c.Budget.Hold + again
 }
 
 // SetEnded changes a packed group: its stream is denied for so many milliseconds more.
 func (g *Group) SetEnded(millis uint32) {
 	g.Ended = millis
 	for i := range g.logChecks {
-		if g.logChecks[i].check.Stream != 0 {
+		if l := &g.logChecks[i]; l.holds || l.check.Stream != 0 && l.check.Budget == nil {
 			binary.BigEndian.PutUint32(g.Packed[(i+1)*CheckBytes-4:], millis)
 		}
 	}

@@ -35,6 +35,10 @@ func AppendKey(b []byte, prefix string, id window.LogID) []byte {
 // not take the name for that of a log.
 func appendOnceRecord(b []byte, id uint64) []byte { return fmt.Appendf(b, ":o%016x", id) }
 
+// HoldsSuffix is what the name of what is reserved of a log has behind the name of the log. [ParseKeyName] does not take
+// it for that of a log.
+const HoldsSuffix = ":r"
+
 // ParseKeyName is the reverse of [KeyName] with an empty prefix. It returns false if name is
 // not the name of a log.
 func ParseKeyName(name string) (id window.LogID, ok bool) {

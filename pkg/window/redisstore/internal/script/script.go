@@ -25,6 +25,8 @@ var (
 
 	//go:embed holds.lua
 	holdsText string
+	//go:embed settle.lua
+	settleText string
 	//go:embed streams.lua
 	streamsText string
 
@@ -72,6 +74,7 @@ var takeScript = include(takeText, map[string]string{
 	"oncerecords.lua": onceRecordsText,
 	"record.lua":      recordText,
 	"rest.lua":        restText,
+	"settle.lua":      include(settleText, map[string]string{"holds.lua": holdsText}),
 	"waits.lua":       waitsText,
 })
 

@@ -5,13 +5,15 @@
 --   'end'     KEYS[1] is the value of the stream. Ends the stream there and in all of its
 --             logs. Only for a single server, because the logs are not in KEYS. Returns 1 if
 --             the stream had a hold, otherwise 0; and 2 more for each log that was removed
---             because its header contradicts its holds
---   'forget'  KEYS[1] is the value of the stream. Ends the stream there. Returns the names of
---             its logs, also after an earlier end, which may not have dropped all of them
+--             because its header contradicts its holds. If the stream has reserved something of a budget, it
+--             changes nothing and returns -1: see settle.lua
+--   'forget'  KEYS[1] is the value of the stream. Ends the stream there. Returns '1' if it
+--             had ended before, otherwise '0', and the names of its logs, also after an earlier end, which may not have dropped all of them. A name
+--             begins with '\0', or, of a budget, with '\1' and the two checks
 --   'drop'    KEYS are logs on one slot. Ends the stream there: a log in which it holds
 --             nothing denies it. Returns the same as 'end'
 --   'note'    KEYS[1] is the value of the stream. ARGV[3] is how long it may hold something
---             from now, in microseconds, and ARGV[4] and so on are the names of the logs.
+--             from now, in microseconds, and ARGV[4] and so on are the names of the logs, as for 'forget'.
 --             Returns for how many milliseconds the stream is denied, because it has ended or
 --             has too many logs; 0 if it is not; -1 if nothing was known of it
 --
@@ -33,24 +35,11 @@ local holds
 local verb, stream, micros = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local till = math.ceil((clock + micros) / 1000)
 
--- drop ends the stream in a log. It returns what the reply counts for it.
-local function drop(key, deny)
-  local bytes = redis.pcall('GETRANGE', key, '0', '695')
-  local s = type(bytes) == 'string' and holds.head(key, bytes, stream)
-  if not s then
-    return 0
-  elseif not holds.whole(s) then
-    call('UNLINK', key)
-    return 2
-  end
-  return holds.finish(key, s, deny) and 1 or 0
-end
-
 -- dropAll ends the stream in logs.
 local function dropAll(keys, deny)
   local released, corrupt = 0, 0
   for i = 1, #keys do
-    local got = drop(keys[i], deny)
+    local got = holds.drop(keys[i], stream, deny)
     released, corrupt = math.max(released, got % 2), corrupt + got - got % 2
   end
   return released + corrupt
@@ -66,21 +55,32 @@ if verb == 'note' then
     return known.ended - math.floor(clock / 1000)
   end
   for i = 4, #ARGV do
-    if holds.full(known, ARGV[i]) then
+    local pair = string.byte(ARGV[i]) == 1 and string.sub(ARGV[i], 2, 67) or nil
+    local name = string.sub(ARGV[i], pair and 68 or 2)
+    if holds.full(known, name) then
       return known.till - math.floor(clock / 1000)
     end
-    holds.remember(known, ARGV[i], till)
+    holds.remember(known, name, till, nil, pair)
   end
   return known.found and 0 or -1
 end
 
 -- The stream ends. A second end changes nothing.
-local names = known.names
+local names, all = known.names, {known.ended > 0 and '1' or '0'}
+for i = 1, #names do
+  if verb == 'end' and known.ended == 0 and known.pairs[i] then
+    return -1
+  end
+  if known.pairs[i] then
+    micros = math.max(micros, verb == 'forget' and 10000000 or 0)
+  end
+  all[i + 1] = (known.pairs[i] and '\1' .. known.pairs[i] or '\0') .. names[i]
+end
 if verb == 'forget' then
   if known.ended == 0 and micros > 0 then
-    holds.remember(known, nil, till, 167)
+    holds.remember(known, nil, math.ceil((clock + micros) / 1000), 167)
   end
-  return names
+  return all
 elseif known.ended > 0 then
   return 0
 elseif micros > 0 then

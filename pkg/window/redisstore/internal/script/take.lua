@@ -29,6 +29,8 @@
 -- ARGV[3]   what the names begin with under which holds.lua keeps in which logs a stream
 --           holds something; missing: it does not
 -- A check of unit 7 is about the idempotency record of the next check: see oncerecords.lua. Its key is the idempotency record.
+-- A check of unit 8 is about what streams have reserved of the log of the next check: see holds.lua. Its key is the holds.
+-- ARGV[5]   the call ends a stream, and settles what it has reserved: see settle.lua
 -- The checks of a group that are recorded whatever the group decides come first,
 -- refunds before always. Several groups may follow each other. The script decides
 -- them in order, as if each had come alone.
@@ -199,6 +201,8 @@ local moved, most_moved = 0, 262144
 local muldiv, fills, weigh, falls
 local run -- of rings that are written
 local holds, once_records
+local held_of -- the states of what is reserved, by the check of the log
+local recorded, settled -- of settle.lua: what checks have charged; what is settled
 local once_record_of -- the states of idempotency records, by the check whose charge they are about
 
 -- A single check is judged, charged and answered in one pass. A group of several checks
@@ -222,6 +226,10 @@ local removed, cut             -- the checks whose value was removed, or cost re
 -- being judged again, and the sender asks again.
 local full_rings, moved_after, too_many, ask_again, dry_run, dry_run_over
 
+if ARGV[5] then
+  -- include settle.lua
+end
+
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
   local key = keys[i]
@@ -237,7 +245,7 @@ while i <= n do
       rooms, seen = {}, {}
       if not dry_run_over then
         full_rings, moved_after, too_many = nil, moved, false
-        dry_run = group == 0 and mode >= 3 and n > 4
+        dry_run = group == 0 and mode >= 3 and n > 4 and not recorded
       end
     end
     if dated then
@@ -262,12 +270,12 @@ while i <= n do
   --   idle          the key lives at least until then; 0 if there is none
   --   full_after    microseconds until a bucket is full, once that is known
   --   policy, state of a check in flight
-  local other, header = unit > 1 and unit < 8, '135'
+  local other, header = unit > 1 and unit < 9, '135'
   local counts, major, minor, idle, full_after -- of a policy that keeps a few numbers
   local policy, state
   if other then
     counts, major, minor, idle = unit < 6, 0, 0, 0
-    if unit == 6 then
+    if unit == 6 or unit == 8 then
       if not holds then
         -- include holds.lua
       end
@@ -302,6 +310,9 @@ while i <= n do
       if unit == 7 then
         once_record_of = once_record_of or {}
         once_record_of[i + 1] = state
+      elseif unit == 8 then
+        held_of = held_of or {}
+        held_of[i + 1] = state
       end
     end
   elseif size >= 18 then
@@ -377,6 +388,10 @@ while i <= n do
     if state and state.room ~= nil and mode ~= 4 then
       room = state.room
     end
+    local held = held_of and held_of[i]
+    if held then
+      room = held.ended == 0 and (held.cost > 0 or held.free and used < limit - held.used and cost <= limit - held.used - used)
+    end
     local once_record = once_record_of and once_record_of[i]
     if once_record then
       once_record.room_for_it = room
@@ -427,6 +442,16 @@ while i <= n do
     if settling and room and not denied and (any_room or not any) then
       local once_record = once_record_of and once_record_of[i]
       charge = once_record and once_record.covers and 0 or cost
+      local held = held_of and held_of[i]
+      if held then
+        charge = 0
+        if cost > 0 and held.cost == 0 then
+          held.reserves = cost
+          if unit == 2 then
+            charge = math.max(math.min(held.used - held.reserved, 2 * limit - used), 0) -- for the holds that have expired
+          end
+        end
+      end
     end
   elseif settling then
     -- It was recorded when it was judged.
@@ -440,6 +465,9 @@ while i <= n do
       if cut or charge < cost then
         cut = cut or {}
         cut[i] = charge < cost
+      end
+      if recorded then
+        recorded[i] = charge
       end
     end
   elseif cost > 0 and used > 0 then
@@ -631,6 +659,19 @@ while i <= n do
   elseif settling and not corrupt then
     -- Answer as the log is now. Waits count from the server's clock. If that was set back,
     -- they include the time to catch up.
+    local held = held_of and held_of[i]
+    local whole_limit = limit
+    if held then
+      if held.reserves then
+        holds.reserve(held, held.reserves)
+        held.reserves = nil
+      end
+      -- The log answers for the room beside what is held.
+      limit = limit - math.min(held.used, limit)
+      if unit == 2 then
+        major = major - (whole_limit - limit) -- the tokens
+      end
+    end
     local outcome, remaining, retry, unit_after, reset = 1, limit - used, 0, 0, 0
     if other then
       if counts then
@@ -664,6 +705,32 @@ while i <= n do
         local slot, t = search(key, bytes, unit, total, live, before, nil, cost - remaining)
         corrupt = not slot
         retry = not corrupt and math.max(t * unit + window - clock, 0)
+      end
+    end
+    if held then
+      if held.used > 0 then
+        reset = math.max(reset, holds.falls(held, 0))
+        if limit == 0 then
+          unit_after = holds.falls(held, whole_limit - 1)
+        elseif unit_after == 0 then
+          unit_after = holds.falls(held, held.used - 1)
+        end
+      end
+      local need = math.max(cost, 1)
+      if room then
+        -- There is no wait for the cost.
+      elseif need > whole_limit then
+        outcome, retry = 2, 0
+      else
+        outcome = 0
+        if need > limit then
+          retry = holds.falls(held, whole_limit - need)
+        elseif retry == 0 and held.ended == 0 and held.used > 0 then
+          retry = holds.falls(held, held.used - 1) -- there are too many holds
+        end
+        if held.ended > 0 then
+          retry = math.max(retry, held.ended * 1000 - clock)
+        end
       end
     end
     if state and state.made and room then
@@ -715,6 +782,15 @@ while i <= n do
       i = i + 1
     end
   end
+end
+if recorded then
+  local parts = {pack('>BB', settled.released, math.min(settled.corrupt, 255))}
+  for j = 1, #settled do
+    local s = settled[j]
+    local spent = s.check and math.max(recorded[s.check] - s.due, 0) or 0
+    parts[j + 1] = pack('>BBI7I7I4', s.number, s.late and 1 or 0, s.reserved, spent, #s.name) .. s.name
+  end
+  return table.concat(parts)
 end
 replies[last_reply] = pack('>I7', clock)
 return table.concat(replies)

@@ -52,7 +52,7 @@ func AppendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []b
 		most = c.Limit.Rate
 	case window.Calendar:
 		step, most, ahead = uint64(p.End), uint32(p.End-p.Start), uint32(p.Next-p.End)
-	case window.InFlight:
+	case window.InFlight, budgetHolds:
 		step, most = uint64(c.Stream)>>16, uint32(c.Stream&0xffff)
 	}
 	b = append(b, byte(c.Mode)|flags, group)
@@ -156,8 +156,21 @@ func appendOnceRecordCheck(b []byte, c *window.Check) []byte {
 	return b
 }
 
-// idempotency records is what the script takes for the policy of an idempotency record.
-const onceRecords = window.InFlight + 1
+// What the script takes for the policy of an idempotency record, and of what is reserved of a budget.
+const (
+	onceRecords = window.InFlight + 1
+	budgetHolds = window.InFlight + 2
+)
+
+// PackPair returns the two checks of a check with a budget, as a stream's record has them: see holds.lua.
+func PackPair(c *window.Check) string { return string(AppendCheck(appendHoldsCheck(nil, c, 0), c, 0, 0, 0)) }
+
+// appendHoldsCheck appends what holds.lua needs for the holds of the log of a check with a budget.
+func appendHoldsCheck(b []byte, c *window.Check, ended uint32) []byte {
+	of := window.Check{Mode: window.Observe, Cost: c.Cost, Stream: c.Stream}
+	of.Limit = window.Limit{Policy: budgetHolds, Window: c.Budget.Hold, Hits: c.Budget.PerMillionBytes()}
+	return AppendCheck(b, &of, 0, 0, ended)
+}
 
 // Skipped says why the script has neither judged nor charged a group.
 type Skipped byte

@@ -1,0 +1,128 @@
+-- settle.lua ends a stream that has reserved something of budgets, or whose end names costs. It is a part of
+-- take.lua: it ends the stream, and makes the charges that follow from that the checks of take.lua, which have mode 3.
+--
+-- ARGV[4]   '>c8I7BI7': the stream; for how many microseconds its later checks are denied; 1 if it has not
+--           reached the upstream, plus 2 if it was denied, so that costs count only where it holds something, plus 4 for
+--           one log alone, plus 8 if the stream is known to have reserved nothing there; and the bytes that it has sent
+-- ARGV[1]   '>I7', 0; then a check of mode 3 for each cost that the end names
+-- KEYS[1]   the value of the stream; the other keys are the logs of the costs. For one log alone, KEYS[1] is the
+--           value of its holds and KEYS[2] the log, and ARGV[5] is what the stream knows of it: see holds.lua
+--
+-- Reply: '>BB', 1 if the stream held something, and how many values were removed that were not logs; and then, for
+-- each log of a budget, '>BBI7I7I4c0': the number of its cost, or 0; 1 if its hold had expired; what the stream had
+-- reserved; what was charged; and the name of the log.
+--
+-- It translates Held.Settle of package packed.
+-- include holds.lua
+
+local stream, deny, flags, sent = read('>c8I7BI7', ARGV[4])
+local unreached, was_denied, alone = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
+local check_bytes, checks, numbers = args, {}, {}
+for j = 2, #KEYS do
+  numbers[KEYS[j]] = #args >= 33 * j - 26 and j - 1
+end
+keys, replies, recorded, settled = {}, {}, {}, {released = 0, corrupt = 0}
+
+-- charge charges a log, by the fields of a check.
+local function charge(key, check, cost)
+  keys[#keys + 1] = key
+  checks[#checks + 1] = '\3\0' .. string.sub(check, 3, 20) .. pack('>I5', cost) .. string.sub(check, 26)
+end
+
+-- of returns the check of a cost that the end names.
+local function of(number)
+  return string.sub(check_bytes, 33 * number - 25, 33 * number + 7)
+end
+
+-- settle settles one log, by the name of its holds and what the stream knows of it.
+local function settle(name, pair)
+  local key = string.sub(name, 1, -3)
+  local number = numbers[key]
+  local check = number and of(number) or holds.current(string.sub(pair, 34))
+  local terms = holds.terms(string.sub(pair, 1, 33) .. check)
+  local s, corrupt = holds.read(name, stream, terms)
+  if corrupt then
+    settled.corrupt = settled.corrupt + 1
+  end
+  numbers[key] = nil
+  local cost, due, late, reserved = number and read('>I5', check, 21) or 0, 0, false, s.cost
+  if reserved > 0 then
+    late = s.stream_hold <= s.passed
+    if number then
+      -- The end names the cost.
+    elseif unreached then
+      cost = 0
+    else
+      cost = reserved
+      if terms.factor > 0 then
+        cost = math.min(cost, math.ceil(sent * terms.factor / 1000000))
+      end
+    end
+    if terms.bucket then
+      due = s.used - s.reserved - (late and reserved or 0)
+    end
+    holds.settle(s, late)
+    settled.released = 1
+  else
+    if alone and deny > 0 and s.ended == 0 then
+      holds.finish(name, s, deny)
+    end
+    if not number or was_denied or terms.bucket and flags < 8 then
+      return
+    end
+  end
+  local entry = {number = number or 0, late = late, reserved = reserved, due = due, name = key}
+  settled[#settled + 1] = entry
+  if cost + due > 0 then
+    charge(key, check, cost + due)
+    entry.check = #keys
+  end
+end
+
+if alone then
+  settle(KEYS[1], ARGV[5])
+else
+  local known = holds.stream(KEYS[1])
+  if known.ended > 0 then
+    return '\0\0'
+  end
+  for j = 1, #known.names do
+    if known.pairs[j] then
+      deny = math.max(deny, 10000000)
+    end
+  end
+  if #KEYS > 1 and not was_denied then
+    deny = math.max(deny, 10000000)
+  end
+  if deny > 0 then
+    local till = math.ceil((clock + deny) / 1000)
+    call('SET', KEYS[1], pack('>BI7', 167, till), 'PX', math.ceil(deny / 1000) + 1000)
+  else
+    call('UNLINK', KEYS[1])
+  end
+  for j = 1, #known.names do
+    if known.pairs[j] then
+      settle(known.names[j], known.pairs[j])
+    else
+      local got = holds.drop(known.names[j], stream, 0)
+      settled.released = math.max(settled.released, got % 2)
+      settled.corrupt = settled.corrupt + (got - got % 2) / 2
+    end
+  end
+end
+for j = 2, #KEYS do
+  if numbers[KEYS[j]] and not was_denied and not alone then
+    local check = of(j - 1)
+    local cost = read('>I5', check, 21)
+    settled[#settled + 1] = {number = j - 1, late = false, reserved = 0, due = 0, name = KEYS[j], check = cost > 0 and #keys + 1}
+    if cost > 0 then
+      charge(KEYS[j], check, cost)
+    end
+  end
+end
+n = #keys
+last_reply = n + 1
+if n > 0 then
+  checks[n] = '\3\1' .. string.sub(checks[n], 3)
+  args = string.sub(args, 1, 7) .. table.concat(checks)
+end
