@@ -230,7 +230,9 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 }
 
 // holds reports whether the stream of an allowed request holds something under a limit.
-func holds(s decide.LimitStatus) bool { return s.Limit.Policy == window.InFlight || s.Limit.Budget != nil }
+func holds(s decide.LimitStatus) bool {
+	return s.Limit.Policy == window.InFlight || s.Limit.Budget != nil
+}
 
 // release ends a stream. req says what it has cost under budgets, unless its domain is empty.
 func (l *Limiter) release(ctx context.Context, stream window.StreamID, req *Request) (err error) {

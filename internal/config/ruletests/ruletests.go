@@ -55,7 +55,7 @@ type Request struct {
 	Descriptors []Descriptor
 	Subject     string // the id of the caller, in place of its API key
 	Tier        string // in place of the caller's tier
-	Stream      string // the id of the stream, for requests in flight
+	Stream      string // the id of the stream, for requests in flight and budgets
 	End         string // how the stream ended; empty: it is open
 }
 
@@ -63,6 +63,7 @@ type Request struct {
 type Descriptor struct {
 	Entries descriptors.Descriptor // may hold API keys
 	Cost    uint64
+	Unsaid  bool          // the test has no cost, which is then 1, or the reserve of a budget
 	Refund  bool          // Cost is given back
 	Limit   *window.Limit // in place of those of its rule; nil: none came with the descriptor
 }
@@ -161,10 +162,10 @@ type test struct {
 type request struct {
 	Domain      strict.Field[string]                     `yaml:"domain" doc:"the domain of the request. Default: domain of the file"`
 	Descriptors strict.Field[[]strict.Field[descriptor]] `yaml:"descriptors" doc:"what Envoy sends: a list of descriptors, such as ['route=search,api_key=demo']. Required here or in request"`
-	Cost        strict.Field[cost]                       `yaml:"cost" doc:"the cost of each descriptor; 0 is a quota check, and a negative cost a refund. Default: 1"`
+	Cost        strict.Field[cost]                       `yaml:"cost" doc:"the cost of each descriptor; 0 is a quota check, and a negative cost a refund. Default: 1, or the reserve of a budget"`
 	Subject     strict.Field[string]                     `yaml:"subject" doc:"the id of a customer in the tiers file, to whom the API keys of the request then belong"`
 	Tier        strict.Field[string]                     `yaml:"tier" doc:"the tier of the customer, in place of that of its key"`
-	Stream      strict.Field[string]                     `yaml:"stream" doc:"the id of a stream, for requests in flight; all requests of the step share its slot. Default: a slot for 1 second"`
+	Stream      strict.Field[string]                     `yaml:"stream" doc:"the id of a stream, for requests in flight and budgets; all requests of the step share what it holds. Default: a slot for 1 second, and no reservation"`
 	End         strict.Field[string]                     `yaml:"end" doc:"the stream ends, and how, such as via_upstream. Needs stream"`
 }
 
@@ -193,8 +194,8 @@ type limit struct {
 
 // cost is a number of hits. A negative one is a refund, as with is_negative_hits.
 type cost struct {
-	hits   uint64
-	refund bool
+	hits         uint64
+	said, refund bool
 }
 
 // UnmarshalText reads a whole number.
@@ -203,7 +204,7 @@ func (c *cost) UnmarshalText(text []byte) (err error) {
 	if c.hits, err = strconv.ParseUint(digits, 10, 64); err != nil {
 		return fmt.Errorf("expected a whole number, or a negative one for a refund, got %s", strict.Quote(string(text)))
 	}
-	c.refund = negative && c.hits > 0
+	c.said, c.refund = true, negative && c.hits > 0
 	return nil
 }
 
@@ -418,7 +419,7 @@ func (r *reader) descriptor(f *descriptor, charged cost) (out Descriptor) {
 	if f.Cost.Set {
 		charged = f.Cost.Value
 	}
-	out.Cost, out.Refund = charged.hits, charged.refund
+	out.Cost, out.Unsaid, out.Refund = charged.hits, !charged.said, charged.refund
 	if !f.Limit.Set {
 		return out
 	}

@@ -293,7 +293,7 @@ type callers []identity.CallerInfo
 
 func (p *callers) Denied(req *Request, _ *Verdict, s *LimitStatus) { *p = append(*p, s.Caller(req)) }
 
-func (*callers) Near(*Request, *Verdict, *LimitStatus)  {}
+func (*callers) Near(*Request, *Verdict, *LimitStatus) {}
 func (*callers) Budget(*Request, *LimitStatus, string) {}
 
 func TestVerdict(t *testing.T) {

@@ -9,8 +9,8 @@
 // process, and a shared store that has lost its logs, count here within a second.
 //
 // A denial ends earlier after [Memory.Forget], under a larger limit, and under another precision.
-// Memory does not remember a denial that is marked [window.Decision.Unsettled], a denial that the end of
-// an active request can lift, or the answer of a call during which the log was forgotten.
+// Memory does not remember a denial that is marked [window.Decision.Unsettled], as those that the end of
+// a request can lift, or the answer of a call during which the log was forgotten.
 //
 // # What is exact, and what is not
 //
@@ -203,7 +203,7 @@ func (m *Memory) AnswerCheck(c *window.Check, known Known, now time.Duration, d 
 		}
 	}
 	// An active request may end at any time, so no denial is certain.
-	if lifts(c, &t.decision) && t.decision.Remaining < max(c.Cost, 1) {
+	if c.Stream != 0 && t.decision.Remaining < max(c.Cost, 1) {
 		return false
 	}
 	age := now - t.sent
@@ -352,8 +352,6 @@ func believed(c *window.Check, d *window.Decision) time.Duration {
 	// A hit that expires later than a new hit would is a reservation.
 	ahead := d.ResetAfter > c.Limit.Window+max(c.Precision, time.Millisecond)
 	switch {
-	case lifts(c, d) && (!d.Allowed || d.Remaining == 0):
-		return 0 // room may come at any time
 	case c.Lease.Length > 0 && (ahead || d.Unsettled):
 		// With leases, hits that others may give back deny for the length of a lease.
 		return c.Lease.Length
@@ -365,11 +363,6 @@ func believed(c *window.Check, d *window.Decision) time.Duration {
 	default:
 		return math.MaxInt64
 	}
-}
-
-// lifts reports whether the end of an active request can lift a denial.
-func lifts(c *window.Check, d *window.Decision) bool {
-	return c.Limit.Policy == window.InFlight || d.Reserved > 0
 }
 
 // drop removes the answers for a group that the shared store has decided, because they are no longer

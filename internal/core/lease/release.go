@@ -20,6 +20,8 @@ const (
 	releasePause, maxReleasePause = 100 * time.Millisecond, 2 * time.Second
 	// releaseTimeout bounds one attempt.
 	releaseTimeout = time.Second
+	// doubtAge is shorter than the 10 s for which the shared store knows that a stream has ended.
+	doubtAge = 5 * time.Second
 )
 
 var _ window.Releaser = (*Store)(nil)
@@ -40,6 +42,20 @@ type releases struct {
 type release struct {
 	end   window.Ending
 	until time.Duration // by the clock of the Store
+	// doubted is when the shared store has failed in a way that may have ended the stream. After doubtAge,
+	// costs without a reservation could be charged twice. Zero: it has not.
+	doubted time.Duration
+}
+
+// fail notes that an attempt has failed.
+func (r *release) fail(err error, now time.Duration) {
+	uncharged, ok := errors.AsType[interface {
+		error
+		Uncharged() bool
+	}](err)
+	if r.doubted == 0 && (!ok || !uncharged.Uncharged()) {
+		r.doubted = max(now, 1)
+	}
 }
 
 // End implements [window.Releaser]. If the shared store fails, End returns its error, and Store sends
@@ -53,7 +69,9 @@ func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Sett
 	settled, err = releaser.End(ctx, end)
 	if err != nil && !errors.Is(err, window.ErrBadCheck) {
 		end.Costs = slices.Clone(end.Costs) // they are the caller's
-		s.releaseLater(releaser, release{end, s.clock() + releaseAge})
+		r := release{end: end, until: s.clock() + releaseAge}
+		r.fail(err, s.clock())
+		s.releaseLater(releaser, r)
 	}
 	return settled, err
 }
@@ -94,9 +112,14 @@ func (s *Store) sendReleases(ctx context.Context, releaser window.Releaser) {
 			}
 			if s.clock() < r.until {
 				within, cancel := context.WithTimeout(ctx, releaseTimeout)
+				r.end.Denied = r.end.Denied || r.doubted != 0 && s.clock()-r.doubted > doubtAge
 				_, err := releaser.End(within, r.end)
 				cancel()
 				if err != nil {
+					r.fail(err, s.clock())
+					s.releases.mu.Lock()
+					s.releases.waiting[r.end.Stream] = r
+					s.releases.mu.Unlock()
 					pause = min(2*pause, maxReleasePause)
 					break
 				}

@@ -1,11 +1,13 @@
 package lease_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/lease"
@@ -22,6 +24,7 @@ func flying(stream window.StreamID, most uint64) window.Check {
 type away struct {
 	*memstore.Store
 	gone atomic.Bool
+	err  error          // nil: errAway
 	ends sync.WaitGroup // counts down with each end that arrives
 }
 
@@ -29,7 +32,7 @@ var errAway = errors.New("the store is away")
 
 func (s *away) End(ctx context.Context, end window.Ending) (window.Settled, error) {
 	if s.gone.Load() {
-		return window.Settled{}, errAway
+		return window.Settled{}, cmp.Or(s.err, errAway)
 	}
 	if end.Stream != 0 {
 		defer s.ends.Done()
@@ -82,6 +85,81 @@ func TestEndsAreDelivered(t *testing.T) {
 	shared.gone.Store(true)
 	if _, err := s.End(t.Context(), window.Ending{Stream: 1, Deny: time.Second}); !errors.Is(err, errAway) { // Close does not wait for it
 		t.Fatalf("End: got error %v, want %v", err, errAway)
+	}
+}
+
+// TestReservationsAreNotRemembered asks again at once when a reservation is settled. What is spent is
+// remembered.
+func TestReservationsAreNotRemembered(t *testing.T) {
+	shared := memstore.New(memstore.Options{})
+	s, err := lease.New(shared, lease.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	budget := &window.Budget{Hold: time.Minute}
+	reserve := func(stream window.StreamID, cost uint64) window.Decision {
+		return admit(t, s, window.Check{Key: "{a}", Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: cost, Stream: stream, Budget: budget})
+	}
+	end := func(stream window.StreamID, cost uint64) {
+		t.Helper()
+		paid := window.Check{Key: "{a}", Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: cost, Mode: window.Always}
+		if _, err := shared.End(t.Context(), window.Ending{Stream: stream, Costs: []window.Check{paid}}); err != nil { // another process hears of it
+			t.Fatal(err)
+		}
+	}
+	reserve(1, 10)
+	for i := range 3 {
+		if reserve(2, 1).Allowed || reserve(3, 9).Allowed {
+			t.Fatalf("round %d: allowed beside a reserved limit", i)
+		}
+	}
+	end(1, 4)
+	if d := reserve(3, 6); !d.Allowed {
+		t.Fatalf("after the settlement: %+v", d)
+	}
+}
+
+type uncharged struct{ error }
+
+func (uncharged) Uncharged() bool { return true }
+
+// TestDebtsAreDelivered: after an outage, the cost of a stream without a reservation is charged, unless an attempt
+// may have charged it so long ago that the store would not know.
+func TestDebtsAreDelivered(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		away time.Duration
+		left uint64
+	}{
+		"not sent":         {uncharged{errAway}, time.Minute, 6},
+		"in doubt":         {errAway, time.Minute, 10},
+		"in doubt, a bit":  {errAway, time.Second, 6},
+		"beyond the limit": {uncharged{errAway}, 11 * time.Minute, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := &away{Store: memstore.New(memstore.Options{SweepInterval: -1}), err: tt.err}
+				s, err := lease.New(shared, lease.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				log := window.Check{Key: "{a}", Limit: window.Limit{Hits: 10, Window: time.Hour}, Mode: window.Always, Cost: 4}
+				shared.gone.Store(true)
+				if _, err := s.End(t.Context(), window.Ending{Stream: 1, Deny: time.Second, Costs: []window.Check{log}}); !errors.Is(err, tt.err) {
+					t.Fatal(err)
+				}
+				time.Sleep(tt.away)
+				shared.ends.Add(1)
+				shared.gone.Store(false)
+				time.Sleep(5 * time.Second)
+				log.Mode, log.Cost = window.Enforce, 0
+				if d := admit(t, shared, log); d.Remaining != tt.left {
+					t.Errorf("%d remain, want %d", d.Remaining, tt.left)
+				}
+			})
+		})
 	}
 }
 

@@ -175,8 +175,13 @@ func (s *LimitStatus) Stricter(than *LimitStatus) bool {
 	if one, two := s.Limit.Policy == window.InFlight, than.Limit.Policy == window.InFlight; one != two {
 		return two
 	}
-	high, low := bits.Mul64(a.Remaining, than.Limit.Hits)
-	high2, low2 := bits.Mul64(b.Remaining, s.Limit.Hits)
+	return s.HasLess(than)
+}
+
+// HasLess reports whether a smaller fraction of the limit remains than of another.
+func (s *LimitStatus) HasLess(than *LimitStatus) bool {
+	high, low := bits.Mul64(s.Decision.Remaining, than.Limit.Hits)
+	high2, low2 := bits.Mul64(than.Decision.Remaining, s.Limit.Hits)
 	return high < high2 || high == high2 && low < low2
 }
 

@@ -25,6 +25,55 @@ func friday() time.Time { return time.Date(2026, 11, 27, 8, 30, 0, 0, time.UTC) 
 
 const noRoom = "No room under rule per-key: 100 per 1m; try again in 13 s."
 
+// TestBudgets: a denial says what is spent and what is reserved.
+func TestBudgets(t *testing.T) {
+	of := func(currency string, l window.Limit, cost uint64, d window.Decision) decide.LimitStatus {
+		s := status("money", l.Hits, l.Window, d)
+		s.Limit.Policy, s.Limit.Rate, s.Limit.Currency, s.Limit.Budget, s.Cost = l.Policy, l.Rate, currency, new(rules.Budget), cost
+		return s
+	}
+	tokens, dollars := window.Limit{Hits: 1000, Window: time.Minute}, window.Limit{Hits: 500_000_000, Window: 30 * 24 * time.Hour}
+	for _, tt := range []struct {
+		s                decide.LimitStatus
+		detail, document string
+	}{
+		{
+			of("", tokens, 40, window.Decision{Remaining: 30, Reserved: 70, RetryAfter: 12 * time.Second}),
+			"No room for 40 in the budget of rule money: 900 of 1000 used, 70 reserved; try again in 12 s.",
+			`"limit":1000,"window":60,"cost":40,"spent":900,"reserved":70,"retry_after":12,`,
+		},
+		{
+			of("usd", dollars, 490_000_001, window.Decision{Remaining: 484_500_000, Reserved: 3_100_000, RetryAfter: 4 * time.Hour}),
+			"No room for 490.000001 USD in the budget of rule money until Friday 12:30 UTC: 12.40 of 500.00 USD used, 3.10 reserved.",
+			`"limit":500000000,"window":2592000,"currency":"usd","cost":490000001,"spent":12400000,"reserved":3100000,"retry_after":14400,`,
+		},
+		{
+			of("usd", dollars, 500_000_001, window.Decision{Never: true, Remaining: 500_000_000}),
+			"This request costs 500.000001 USD, more than is ever free under rule money: 500.00 USD per 30d.",
+			`"limit":500000000,"window":2592000,"cost":500000001,`,
+		},
+		{
+			of("eur", window.Limit{Policy: window.TokenBucket, Hits: 2_000_000, Rate: 10_000, Window: time.Second}, 2_500_000, window.Decision{Never: true}),
+			"This request costs 2.50 EUR, more than is ever free under rule money: 0.01 EUR per 1s, bursts of 2.00 EUR.",
+			`"limit":2000000,"policy":"token_bucket","window":200,"cost":2500000,`,
+		},
+		{
+			of("", window.Limit{Hits: 1 << 53, Window: time.Hour}, 1<<53 - 1, window.Decision{Reserved: 2, Remaining: 1<<53 - 2, RetryAfter: time.Second}),
+			"No room for 9007199254740991 in the budget of rule money: 0 of 9007199254740992 used, 2 reserved; try again in 1 s.",
+			`"limit":9007199254740992,"window":3600,"cost":9007199254740991,"spent":0,"reserved":2,"retry_after":1,`,
+		},
+	} {
+		v := verdictOf(tt.s)
+		_, body := AppendDenial(nil, nil, v, About{Form: rules.FormOpenAI, Now: friday})
+		if want := `{"error":{"message":"` + tt.detail + `","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`; string(body) != want {
+			t.Errorf("got %s, want %s", body, want)
+		}
+		if _, body = AppendDenial(nil, nil, v, About{Now: friday}); !json.Valid(body) || !strings.Contains(string(body), tt.document) {
+			t.Errorf("got %s, want %s", body, tt.document)
+		}
+	}
+}
+
 // TestForms: each form has the body and the fields that its clients read.
 func TestForms(t *testing.T) {
 	undecided := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})

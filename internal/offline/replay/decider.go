@@ -120,14 +120,14 @@ func (d *decider) count(e *Engine, r *accesslog.Record, req *decide.Request, v *
 	if !v.Allowed {
 		o.allowed = false
 	}
-	inFlight := false
+	holds := false
 	for i := range v.Limits {
 		l := &v.Limits[i]
 		m := d.tally.match(req, l, &checks[i])
 		d.tally.count(m, v, l, e.number, false)
 		d.whatIf(m, &checks[i], r.At, false)
-		inFlight = inFlight || v.Allowed && l.Limit.Policy == window.InFlight
-		if i == decisive && (o.limit == nil || !v.Allowed || tighter(l, o.limit)) {
+		holds = holds || v.Allowed && (l.Limit.Policy == window.InFlight || l.Limit.Budget != nil)
+		if i == decisive && (o.limit == nil || !v.Allowed || l.HasLess(o.limit)) {
 			o.limit, o.req, o.match = l, req, m
 		}
 	}
@@ -138,7 +138,7 @@ func (d *decider) count(e *Engine, r *accesslog.Record, req *decide.Request, v *
 			p.total.requests.once(e.number)
 		}
 	}
-	if inFlight && !slices.ContainsFunc(e.questions, Question.ends) {
+	if holds && !slices.ContainsFunc(e.questions, Question.ends) {
 		e.later(r, &Question{Domain: req.Domain}, d)
 	}
 }
@@ -146,11 +146,6 @@ func (d *decider) count(e *Engine, r *accesslog.Record, req *decide.Request, v *
 // ends reports whether a question ends the stream of its request.
 func (q Question) ends() bool {
 	return q.AtEnd && slices.ContainsFunc(q.Descriptors, func(one decide.Descriptor) bool { return one.Ends })
-}
-
-// tighter reports whether a smaller fraction of one limit remains than of another.
-func tighter(a, b *decide.LimitStatus) bool {
-	return a.Decision.Remaining*b.Limit.Hits < b.Decision.Remaining*a.Limit.Hits
 }
 
 // ended decides what Envoy asks at the end of a request.

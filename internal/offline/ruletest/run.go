@@ -231,7 +231,7 @@ func (r *Runner) request(test string, q *ruletests.Request) (req decide.Request,
 		for i := range entries {
 			entries[i].Value = g.Secrets.Value(entries[i].Key, entries[i].Value)
 		}
-		req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: entries, Cost: d.Cost, Refund: d.Refund, Override: d.Limit})
+		req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: entries, Cost: d.Cost, Unpriced: d.Unsaid, Refund: d.Refund, Override: d.Limit})
 	}
 	return req, ""
 }

@@ -32,6 +32,8 @@ descriptors:
     rate_limit: {name: per-key, by_tier: {free: {window: 10s, requests: 2}, pro: {unlimited: true}}}
   - key: in_flight
     rate_limit: {name: busy, policy: in_flight, max: 1, hold: 5s}
+  - key: budget
+    rate_limit: {name: tokens, unit: hour, requests_per_unit: 1000, budget: {reserve: 300, max: 900, hold: 2s}}
   - key: observed
     shadow_mode: true
     rate_limit: {name: watched, window: 1s, requests: 0}
@@ -107,6 +109,15 @@ func TestPasses(t *testing.T) {
       - {at: 1s, stream: s2, descriptors: [in_flight=b], expect: {allowed: false, rule: busy}}
       - {at: 2s, stream: s1, end: via_upstream, expect: {allowed: true}}
       - {at: 3s, stream: s3, descriptors: [in_flight=b], expect: {allowed: true}}
+  - name: budget
+    steps:
+      - {stream: s1, descriptors: [budget=b], expect: {allowed: true, remaining: 700}}
+      - {stream: s2, descriptors: [budget=b], cost: 701, expect: {allowed: false, rule: tokens}}
+      - {at: 1s, stream: s1, end: via_upstream, descriptors: [budget=b], cost: 50, expect: {allowed: true}}
+      - {at: 1s, stream: s2, descriptors: [budget=b], cost: 701, expect: {allowed: true, remaining: 249}}
+      - {at: 3s, descriptors: [budget=b], cost: 0, expect: {allowed: true, remaining: 249}}
+      - {at: 4s, stream: s2, end: via_upstream, expect: {allowed: true}}
+      - {at: 5s, descriptors: [budget=b], cost: 249, expect: {allowed: true, remaining: 0}}
   - name: observed, never and without a limit
     steps:
       - {descriptors: [observed=1], expect: {allowed: true, shadow: watched}}
@@ -177,7 +188,7 @@ func TestFailures(t *testing.T) {
     x_test.yaml:4: step 1: the header x-none: got none, want a
     the last request of step 1, at 0s, is denied by the rule per-key, limit 2, remaining 0, tier free, retry after 10s
 `
-	if !strings.HasPrefix(text.String(), want) || !strings.HasSuffix(text.String(), "rule commas\nnot tested: tiers.yaml: rule per-key, override of the subject big\nnot tested: tiers.yaml: rule per-key, override of the subject free\nnot tested: tiers.yaml: rule per-key, override of the subject seen\n0 passed, 1 failed, 3 requests; 1 of 7 rules and tiers tested, 0 of 3 overrides\n") || !strings.Contains(text.String(), "rules.yaml:3: rule per-key, tier pro\n") {
+	if !strings.HasPrefix(text.String(), want) || !strings.HasSuffix(text.String(), "rule commas\nnot tested: tiers.yaml: rule per-key, override of the subject big\nnot tested: tiers.yaml: rule per-key, override of the subject free\nnot tested: tiers.yaml: rule per-key, override of the subject seen\n0 passed, 1 failed, 3 requests; 1 of 8 rules and tiers tested, 0 of 3 overrides\n") || !strings.Contains(text.String(), "rules.yaml:3: rule per-key, tier pro\n") {
 		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
 	}
 	d := xml.NewDecoder(strings.NewReader(junit.String()))

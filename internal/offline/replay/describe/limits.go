@@ -23,6 +23,7 @@ import (
 type limit struct {
 	actions   []action
 	cost      uint64
+	unpriced  bool    // Envoy sends no cost
 	costFrom  *lookup // nil: cost counts
 	refund    bool
 	override  *window.Limit
@@ -55,7 +56,7 @@ type part struct {
 
 // limit compiles a descriptor. The headers that Envoy changes after the call are in changed.
 func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, changed []string) limit {
-	l := limit{cost: 1, refund: in.Cost.Refund, override: in.Limit}
+	l := limit{cost: 1, unpriced: !in.Cost.Set, refund: in.Cost.Refund, override: in.Limit}
 	if in.Cost.Set {
 		l.cost = in.Cost.Number
 	}
@@ -188,7 +189,7 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 			return
 		}
 	}
-	one := decide.Descriptor{Entries: d.entries[start:len(d.entries):len(d.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
+	one := decide.Descriptor{Entries: d.entries[start:len(d.entries):len(d.entries)], Cost: l.cost, Unpriced: l.unpriced, Refund: l.refund, Override: l.override}
 	if l.costFrom != nil {
 		cost, ok := costOf(l.costFrom.of(d, r))
 		if !ok {

@@ -192,8 +192,8 @@ func (r *reader) mapped(f *strict.Field[mappedDescriptor]) *RateLimit {
 
 // mappedCost reads a number, or an operator.
 func (r *reader) mappedCost(m *descriptorKeys) Cost {
-	c := Cost{Refund: m.Refund, Number: 1, Set: true}
-	if !strict.Given(&m.Cost) {
+	c := Cost{Refund: m.Refund, Number: 1, Set: strict.Given(&m.Cost)}
+	if !c.Set {
 		return c
 	}
 	c.Location = r.at(m.Cost.Position)

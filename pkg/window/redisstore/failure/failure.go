@@ -66,6 +66,16 @@ func (e *Error) Error() string { return fmt.Sprintf("redisstore: %s: %v", e.Clas
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Uncharged reports whether the call has certainly changed nothing.
+func (e *Error) Uncharged() bool {
+	switch e.Class {
+	case Timeout, Gone, Closed, Reply, Other:
+		return false
+	default:
+		return true
+	}
+}
+
 // Of returns the class of an error of a [redisstore.Store], or "" of another error.
 func Of(err error) Class {
 	if e, ok := errors.AsType[*Error](err); ok {

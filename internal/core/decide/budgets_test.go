@@ -1,0 +1,337 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// budget is a limit of 1000 an hour that reserves 100, and at most 500, for a minute.
+func budget(change func(*rules.Limit)) rules.Terms {
+	l := rules.Limit{
+		Limit:  window.Limit{Hits: 1000, Window: time.Hour},
+		Budget: &rules.Budget{Reserve: 100, Max: 500, Budget: window.Budget{Hold: time.Minute}},
+	}
+	if change != nil {
+		change(&l)
+	}
+	return rules.Terms{Limits: []rules.Limit{l}}
+}
+
+// newBudgets is newFlight with the budgets tokens, bytes (half a unit for each byte), wide (up to 2^53) and thrice
+// (each cost counts three times), and the limit rate of 10 requests an hour.
+func newBudgets(t *testing.T, change func(*Options)) *flight {
+	t.Helper()
+	f := newFlight(t, change)
+	rs := rules.NewRules(rules.Identity{Secrets: secrets})
+	for _, r := range []rules.Rule{
+		rule("tokens", budget(nil), anyOf("tokens")),
+		rule("bytes", budget(func(l *rules.Limit) { l.Budget.PerByte = 0.5 }), anyOf("bytes")),
+		rule("wide", budget(func(l *rules.Limit) { l.Budget.Max = rules.MaxCost }), anyOf("wide")),
+		with(rule("thrice", budget(nil), anyOf("thrice")), func(r *rules.Rule) { r.Charge.Factor = 3 }),
+		rule("rate", per(10, time.Hour), anyOf("rate")),
+		rule("backend", rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}}}, one("in_flight", "backend")),
+	} {
+		r.Domain, r.Charge.AllowedOnly = "edge", true
+		if err := rs.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Swap(rs)
+	return f
+}
+
+func (c *streamCounts) Meter(_, rule string) Meter { return budgetCount{c: c, rule: rule} }
+
+type budgetCount struct {
+	uncounted
+	c    *streamCounts
+	rule string
+}
+
+func (b budgetCount) Budget(o BudgetOutcome, units uint64) {
+	b.c.add(fmt.Sprint(b.rule, " ", BudgetOutcomes[o], " ", units, ":"))
+}
+
+// ask asks for a cost; a negative one stands for none.
+func ask(id, ending string, cost int, ds ...string) *Request {
+	if ending != "" {
+		ds = append([]string{"slidegate=end"}, ds...)
+	}
+	r := stream(id, ending, ds...)
+	for i := range r.Descriptors {
+		d := &r.Descriptors[i]
+		d.Cost, d.Unpriced = uint64(max(cost, 1)), cost < 0
+		if cost == 0 {
+			d.Cost = 0
+		}
+	}
+	return r
+}
+
+// stands compares a budget with "left 900, reserved 100".
+func (f *flight) stands(ds, want string) {
+	f.t.Helper()
+	v := decide(f.t, f.Decider, ask("", "", 0, ds))
+	d := v.Limits[0].Decision
+	if got := fmt.Sprintf("left %d, reserved %d", d.Remaining, d.Reserved); got != want {
+		f.t.Errorf("%s: %s, want %s", ds, got, want)
+	}
+	if spent, want := v.Limits[0].Spent(), 1000-min(d.Remaining+d.Reserved, 1000); spent != want {
+		f.t.Errorf("%s: spent %d, want %d", ds, spent, want)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	f := newBudgets(t, nil)
+	v := decide(t, f.Decider, ask("a", "", 300, "tokens=x"))
+	if !v.Allowed || v.Limits[0].Cost != 300 || v.Limits[0].Decision.Reserved != 300 {
+		t.Errorf("a reservation: %+v", v.Limits[0].Decision)
+	}
+	decide(t, f.Decider, ask("a", "", 300, "tokens=x")) // once more
+	f.stands("tokens=x", "left 700, reserved 300")
+	decide(t, f.Decider, ask("b", "", 500, "tokens=x"))
+	if v := decide(t, f.Decider, ask("c", "", 201, "tokens=x", "rate=x")); v.Allowed {
+		t.Error("a reservation above what is left is allowed")
+	}
+	if n := f.left("rate=x"); n != 10 {
+		t.Errorf("a denied request is charged: %d are left, want 10", n)
+	}
+	for range 2 { // a lost answer makes Envoy send the end again
+		decide(t, f.Decider, ask("a", "via_upstream", 120, "tokens=x"))
+	}
+	f.stands("tokens=x", "left 380, reserved 500")
+	if v := decide(t, f.Decider, ask("a", "", 1, "tokens=x")); v.Allowed {
+		t.Error("a reservation after the end of its stream is allowed")
+	}
+	decide(t, f.Decider, ask("b", "via_upstream", 700, "tokens=x"))
+	f.stands("tokens=x", "left 180, reserved 0")
+	f.counts.want(t, "held_nothing 1, released 2, tokens above_estimate 200: 1, tokens reserved 300: 2, tokens reserved 500: 1, tokens settled 120: 1, tokens settled 700: 1")
+}
+
+// TestEstimates: what a request reserves.
+func TestEstimates(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rule, stream string
+		cost         uint64
+		unpriced     bool
+		text         string
+		reserves     uint64
+		misuse       string
+	}{
+		"an estimate":             {"tokens", "a", 7, false, "", 7, ""},
+		"the largest":             {"tokens", "a", 500, false, "", 500, ""},
+		"above the largest":       {"tokens", "a", 501, false, "", 100, inflight.MisuseEstimate},
+		"0, or a fraction":        {"tokens", "a", 0, false, "", 100, inflight.MisuseEstimate},
+		"NaN":                     {"tokens", "a", 1 << 63, false, "", 100, inflight.MisuseEstimate},
+		"none":                    {"tokens", "a", 1, true, "", 100, ""},
+		"as text":                 {"tokens", "a", 1, true, "12.25", 13, ""},
+		"a text beside a number":  {"tokens", "a", 7, false, "12", 7, ""},
+		"a negative text":         {"tokens", "a", 1, true, "-1", 100, inflight.MisuseEstimate},
+		"no number":               {"tokens", "a", 1, true, "much", 100, inflight.MisuseEstimate},
+		"infinite":                {"tokens", "a", 1, true, "Inf", 100, inflight.MisuseEstimate},
+		"above the limit":         {"wide", "a", 1, true, "5000000000", 0, ""},
+		"times the cost":          {"thrice", "a", 5, false, "", 15, ""},
+		"no stream":               {"tokens", "", 7, false, "", 7, inflight.MisuseBudgetNoStream},
+		"no stream, and none":     {"tokens", "", 1, true, "", 100, inflight.MisuseBudgetNoStream},
+		"a question, no stream":   {"tokens", "", 0, false, "", 0, ""},
+		"beyond the largest cost": {"wide", "a", 1, true, "9007199254740994", 100, inflight.MisuseEstimate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newBudgets(t, nil)
+			r := ask(tt.stream, "", 1, tt.rule+"=x")
+			r.Descriptors[0].Cost, r.Descriptors[0].Unpriced, r.Reported.Cost = tt.cost, tt.unpriced, tt.text
+			v := decide(t, f.Decider, r)
+			if never := v.Limits[0].Decision.Never; never != (name == "above the limit") {
+				t.Errorf("never: %v", never)
+			}
+			f.misused(tt.misuse)
+			f.stands(tt.rule+"=x", fmt.Sprintf("left %d, reserved %d", 1000-tt.reserves, tt.reserves))
+		})
+	}
+}
+
+// misused compares the lines of the log with one misuse, or none.
+func (f *flight) misused(want string) {
+	f.t.Helper()
+	var got []string
+	for _, entry := range f.logged.TakeAll() {
+		got = append(got, entry.Message)
+	}
+	if strings.Join(got, "\n") != want {
+		f.t.Errorf("logged %q, want %q", got, want)
+	}
+}
+
+// TestSettlements: what the end of a stream records, for a reservation of 200.
+func TestSettlements(t *testing.T) {
+	type end struct {
+		ending   string
+		cost     int
+		unheld   bool
+		text     string
+		wire     string
+		sent     string
+		ds       string
+		withhold bool // slidegate=end does not come
+	}
+	for name, tt := range map[string]struct {
+		end
+		left   uint64
+		counts string
+		misuse string
+	}{
+		"a cost":                      {end{ending: "via_upstream", cost: 50}, 950, "released 1, tokens settled 50: 1", ""},
+		"a cost of 0":                 {end{ending: "via_upstream", cost: 0}, 1000, "released 1, tokens settled 0: 1", ""},
+		"a cost without an upstream":  {end{ending: "via_upstream", cost: 50, wire: "0"}, 950, "released 1, tokens settled 50: 1", ""},
+		"above the estimate":          {end{ending: "via_upstream", cost: 700}, 300, "released 1, tokens above_estimate 500: 1, tokens settled 700: 1", ""},
+		"as text":                     {end{ending: "via_upstream", cost: -1, text: "12.345678"}, 987, "released 1, tokens settled 13: 1", ""},
+		"unknown":                     {end{ending: "via_upstream", cost: -1, wire: "199"}, 800, "released 1, tokens unknown 200: 1", ""},
+		"unknown, no descriptor":      {end{ending: "http2.remote_reset", ds: "none"}, 800, "released 1, tokens unknown 200: 1", ""},
+		"unknown, wire of an old one": {end{ending: "via_upstream", cost: -1, wire: ""}, 800, "released 1, tokens unknown 200: 1", ""},
+		"no upstream":                 {end{ending: "rate_limiter_error", cost: -1, wire: "0"}, 1000, "released 1, tokens unknown 0: 1", ""},
+		"NaN":                         {end{ending: "via_upstream", cost: -1, text: "NaN"}, 800, "misused 1, released 1, tokens unknown 200: 1", inflight.MisuseCost},
+		"negative":                    {end{ending: "via_upstream", cost: -1, text: "-5"}, 800, "misused 1, released 1, tokens unknown 200: 1", inflight.MisuseCost},
+		"2^63":                        {end{ending: "via_upstream", cost: 1 << 62}, 800, "misused 1, released 1, tokens unknown 200: 1", inflight.MisuseCost},
+		"denied":                      {end{ending: "request_rate_limited", cost: 50, unheld: true}, 1000, "held_nothing 1", ""},
+		"fail-open":                   {end{ending: "via_upstream", cost: 50, unheld: true}, 950, "held_nothing 1, tokens unreserved 50: 1", ""},
+		"fail-open, unknown":          {end{ending: "via_upstream", cost: -1, unheld: true}, 1000, "held_nothing 1", ""},
+		"bytes":                       {end{ending: "via_upstream", cost: -1, sent: "101", ds: "bytes=x"}, 949, "bytes unknown 51: 1, released 1", ""},
+		"bytes above the estimate":    {end{ending: "via_upstream", cost: -1, sent: "90000", ds: "bytes=x"}, 800, "bytes unknown 200: 1, released 1", ""},
+		"unknown bytes":               {end{ending: "via_upstream", cost: -1, sent: "?", ds: "bytes=x"}, 800, "bytes unknown 200: 1, released 1", ""},
+		"no slidegate=end":            {end{ending: "via_upstream", cost: 50, withhold: true}, 750, "misused 1", inflight.MisuseBudgetAtEnd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newBudgets(t, nil)
+			ds := "tokens=x"
+			if tt.ds == "bytes=x" {
+				ds = tt.ds
+			}
+			if !tt.unheld {
+				decide(t, f.Decider, ask("a", "", 200, ds))
+			}
+			f.counts.n = nil
+			r := ask("a", tt.ending, tt.cost, ds)
+			switch {
+			case tt.ds == "none":
+				r = ask("a", tt.ending, tt.cost)
+			case tt.withhold:
+				r.Descriptors = slices.Delete(r.Descriptors, 0, 1)
+			}
+			r.Reported.Cost, r.Reported.Upstream, r.Reported.Downstream = tt.text, tt.wire, tt.sent
+			if v := decide(t, f.Decider, r); !v.Allowed {
+				t.Error("an end is denied")
+			}
+			f.counts.want(t, tt.counts)
+			f.misused(tt.misuse)
+			reserved := 0
+			if tt.withhold {
+				reserved = 200
+			}
+			f.stands(ds, fmt.Sprintf("left %d, reserved %d", tt.left, reserved))
+		})
+	}
+}
+
+// TestSettlementsBesideOthers: a request under two budgets, a limit and one in flight has all or none, and
+// its end settles all.
+func TestSettlementsBesideOthers(t *testing.T) {
+	f := newBudgets(t, nil)
+	all := []string{"tokens=x", "bytes=x", "rate=x", "in_flight=backend"}
+	for i, want := range []bool{true, true, false} {
+		r := ask(fmt.Sprint("s", i), "", 1, all...)
+		r.Descriptors[0].Cost, r.Descriptors[1].Cost = 300, 40
+		if v := decide(t, f.Decider, r); v.Allowed != want {
+			t.Errorf("request %d: allowed is %v, want %v", i, v.Allowed, want)
+		}
+	}
+	f.stands("tokens=x", "left 400, reserved 600")
+	f.stands("bytes=x", "left 920, reserved 80")
+	r := ask("s0", "via_upstream", 5, "tokens=x", "bytes=x", "rate=x")
+	r.Descriptors[1].Unpriced = true
+	decide(t, f.Decider, r)
+	f.stands("tokens=x", "left 400, reserved 300")
+	f.stands("bytes=x", "left 955, reserved 40")
+	if n := f.left("rate=x"); n != 3 { // two requests, and the cost of an end
+		t.Errorf("%d of the rate are left, want 3", n)
+	}
+	if n := f.left("in_flight=backend"); n != 1 {
+		t.Errorf("%d slots are left, want 1", n)
+	}
+}
+
+// TestLateSettlement: an estimate that has expired is spent, and a late end corrects it.
+func TestLateSettlement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBudgets(t, nil)
+		decide(t, f.Decider, ask("a", "", 200, "tokens=x"))
+		decide(t, f.Decider, ask("", "", 30, "tokens=x")) // without a stream
+		time.Sleep(time.Minute)
+		f.stands("tokens=x", "left 770, reserved 0")
+		f.counts.n = nil
+		decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x"))
+		f.stands("tokens=x", "left 920, reserved 0")
+		f.counts.want(t, "released 1, tokens expired 200: 1, tokens settled 50: 1")
+		time.Sleep(59*time.Minute + time.Millisecond)
+		f.stands("tokens=x", "left 950, reserved 0") // the estimate without a stream is an hour old
+	})
+}
+
+// TestSettlementAfterAChange: the rules change between the request and its end.
+func TestSettlementAfterAChange(t *testing.T) {
+	for name, tt := range map[string]struct {
+		terms  rules.Terms
+		counts string
+	}{
+		"the same window":     {budget(func(l *rules.Limit) { l.Hits = 2000 }), "released 1, tokens settled 50: 1"},
+		"another window":      {budget(func(l *rules.Limit) { l.Window = time.Minute }), "released 1, tokens unknown 200: 1, tokens unreserved 50: 1"},
+		"no budget any more":  {per(1000, time.Hour), "released 1, tokens unknown 200: 1"},
+		"no limit any more":   {rules.Terms{Unlimited: true}, "released 1, tokens unknown 200: 1"},
+		"the rule is removed": {rules.Terms{}, "released 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newBudgets(t, nil)
+			decide(t, f.Decider, ask("a", "", 200, "tokens=x"))
+			rs := rules.NewRules(rules.Identity{Secrets: secrets})
+			r := rule("tokens", tt.terms, anyOf("tokens"))
+			if name == "the rule is removed" {
+				r = rule("other", per(1, time.Hour), anyOf("other"))
+			}
+			if r.Domain = "edge"; rs.Add(r) != nil {
+				t.Fatal("Add")
+			}
+			f.Swap(rs)
+			f.counts.n = nil
+			decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x"))
+			f.counts.want(t, tt.counts)
+		})
+	}
+}
+
+// TestSettlementFails: the adapter learns that the store could not settle, so that Envoy sends the end again.
+func TestSettlementFails(t *testing.T) {
+	f := newBudgets(t, nil)
+	decide(t, f.Decider, ask("a", "", 200, "tokens=x"))
+	working := f.releases.Store
+	f.releases.Store = failingReleaser{}
+	if _, err := decideErr(t.Context(), f.Decider, ask("a", "via_upstream", 50, "tokens=x")); err == nil {
+		t.Error("no error")
+	}
+	f.releases.Store = working
+	decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x"))
+	f.stands("tokens=x", "left 950, reserved 0")
+}
+
+// TestSettlementWithoutTheStore: a reservation of the local store during an outage is charged to the shared one.
+func TestSettlementWithoutTheStore(t *testing.T) {
+	f := newBudgets(t, nil)
+	decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x")) // the request has passed without a reservation
+	f.stands("tokens=x", "left 950, reserved 0")
+}
