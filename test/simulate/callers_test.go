@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
@@ -66,7 +68,9 @@ func (o *op) String() string {
 			text += fmt.Sprintf(", retry after %v", o.retryAfter)
 		}
 	default:
-		text += fmt.Sprintf(": no decision, %v", o.err)
+		reasons := strings.Split(o.err.Error(), "\n")
+		slices.Sort(reasons) // of several scopes
+		text += ": no decision, " + strings.Join(reasons, "; ")
 	}
 	for i, by := range o.byStore {
 		if !by {

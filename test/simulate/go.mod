@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/slidegate/slidegate v0.0.0
+	// Runs the scripts of redisstore.
 	github.com/yuin/gopher-lua v1.1.2
 )
 

@@ -32,9 +32,10 @@ type instance struct {
 	decider  *decide.Decider
 
 	// The world's mu guards these.
-	frozen time.Duration   // until when nothing gets in or out
-	cut    []time.Duration // until when it cannot reach each server
-	gone   bool            // it was killed
+	frozen  time.Duration   // until when nothing gets in or out
+	cut     []time.Duration // until when it cannot reach each server
+	gone    bool            // it was killed
+	stopped bool            // it was killed, or stopped in order
 }
 
 const (
@@ -77,8 +78,19 @@ func newInstance(w *world, number, generation int) *instance {
 	if err != nil {
 		panic(err)
 	}
-	in.decider = decide.NewDecider(newRules(w.plan), decide.Options{Store: in.front, Local: in.fallback, Patience: inflight.DefaultPatience})
+	in.decider = decide.NewDecider(newRules(w.plan), decide.Options{Store: apart{in.front}, Local: in.fallback, Patience: inflight.DefaultPatience})
 	return in
+}
+
+// apart is a store that no two streams ask at the same moment: an end wakes all requests that wait, and
+// the order in which they go on would be another one in each run.
+type apart struct{ *lease.Store }
+
+func (a apart) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if wait && checks[0].Stream != 0 {
+		time.Sleep(time.Duration(checks[0].Stream>>8%1000) * time.Nanosecond)
+	}
+	return a.Store.Take(ctx, wait, checks, decisions)
 }
 
 // stop ends the instance in order, as SIGTERM does.
@@ -111,14 +123,11 @@ func (w *world) restart(number int, inOrder bool, after time.Duration) {
 		w.mu.Unlock()
 		return // it is starting again already
 	}
+	old.stopped = true
 	w.instances[number] = nil // Envoy sends nothing to it
 	if !inOrder {
 		old.gone = true
-		for p := range w.conns {
-			if p.from == old {
-				_ = p.Close()
-			}
-		}
+		w.hangUp(func(p *pipe) bool { return p.from == old })
 	}
 	w.mu.Unlock()
 	if inOrder {

@@ -1,17 +1,100 @@
 package simulate
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
 	"github.com/slidegate/slidegate/internal/core/lease"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
-// mutants break the protocol in ways that the promises must show. The zero value breaks nothing.
+// mutants are what a run does otherwise than the product. The zero value changes nothing.
 type mutants struct {
-	// before changes a call of a script, or answers it instead.
-	before func(text string, keys, argv []string) (newKeys, newArgv []string, answer any)
-	// record gets all calls of scripts, by their servers.
-	record *[][]scriptCall
+	// old and put change the script with the name file: each old becomes put.
+	file, old, put string
+	// instead may answer a call of a script.
+	instead func(text string, keys, argv []string) (answer any)
+	// twice runs each thousandth call of a script again, as a client does that sends what may have run.
+	twice bool
 	// wrap replaces what leases call.
 	wrap func(lease.Reserver) lease.Reserver
+	// record gets all calls of scripts, by their servers.
+	record *[][]scriptCall
+}
+
+// broken are the ways in which the protocol is broken, and what must be noticed. TestMutants prints
+// after how many seeds each is found.
+var broken = []struct {
+	name string
+	mutants
+	rare bool // more than a few seeds do not show it
+}{
+	{name: "Redis runs calls after their deadline", rare: true, mutants: mutants{file: "take.lua", old: "if clock > soonest and soonest > 0 then", put: "if false then"}},
+	{name: "a window is a hundredth too short", mutants: mutants{file: "take.lua", old: "now - window", put: "now - window * 0.99"}},
+	{name: "Retry-After is a tenth too short", mutants: mutants{file: "take.lua", old: "retry = unit_after", put: "retry = math.floor(unit_after * 0.9)"}},
+	{name: "a limit of a group is charged although another one denies", mutants: mutants{file: "take.lua", old: "if settling and room and not denied and", put: "if settling and room and"}},
+	{name: "a reply is lost and the call is sent again", mutants: mutants{twice: true}},
+	{name: "a take-back is lost", mutants: mutants{instead: func(text string, keys, argv []string) any {
+		if scriptName(text) != "takeback.lua" || !strings.Contains(keys[0], joinedKey) {
+			return nil
+		}
+		return argv[0][15:20] + strings.Repeat("\x00", 7) // all is taken back, and the log is empty
+	}}},
+	{name: "a lease is not returned", mutants: mutants{wrap: func(r lease.Reserver) lease.Reserver { return keeps{r} }}},
+	{name: "a hold expires at half of its time", rare: true, mutants: mutants{file: "holds.lua", old: "s.ends = math.ceil((s.now + window) / 1000)", put: "s.ends = math.ceil((s.now + window / 2) / 1000)"}},
+	{name: "the end of a stream leaves no tombstone", mutants: mutants{file: "streams.lua", old: "elseif micros > 0 then", put: "elseif false then"}},
+	{name: "an end releases nothing", mutants: mutants{file: "holds.lua", old: "local released = s.cost > 0", put: "local released = false"}},
+	{name: "an idempotency record is forgotten", mutants: mutants{file: "oncerecords.lua", old: "s.stays = clock < s.ends", put: "s.stays = clock < s.ends - 3.6e9 + 2000"}},
+	{name: "a bucket fills twice as fast", mutants: mutants{file: "look.lua", old: "local gained = passed * most", put: "local gained = 2 * passed * most"}},
+	{name: "a fixed window ends early", mutants: mutants{file: "look.lua", old: "if idle > clock and not corrupt then", put: "if idle - window / 10 > clock and not corrupt then"}},
+	{name: "a sliding counter forgets the window before", mutants: mutants{file: "look.lua", old: "major, minor = 0, major", put: "major, minor = 0, 0"}},
+	{name: "the clock of a log runs backwards", rare: true, mutants: mutants{file: "take.lua", old: "if log_clock > clock then", put: "if false then"}},
+}
+
+// keeps is a Reserver that gives nothing back.
+type keeps struct{ lease.Reserver }
+
+func (keeps) Return(_ context.Context, _ window.Reservation, cost uint64) (uint64, error) {
+	return cost, nil
+}
+
+// TestMutants breaks the protocol in each way, and counts the seeds until a promise shows it: within a
+// thousand. make test tries only those that few seeds show.
+func TestMutants(t *testing.T) {
+	var table strings.Builder
+	for _, m := range broken {
+		if m.rare && !random.Long() {
+			continue
+		}
+		found := ""
+		for seed := uint64(1); seed <= 1000 && found == ""; seed++ {
+			if w := run(t, newPlan(seed), m.mutants); len(w.broken) > 0 {
+				promise, _, _ := strings.Cut(promiseOf(w), ".")
+				found = fmt.Sprintf("%5d  %-60s  %s", seed, m.name, promise)
+				if os.Getenv("STORY") != "" {
+					t.Logf("%s:\n%s", m.name, w.broken[0])
+				}
+			}
+		}
+		if found == "" {
+			t.Errorf("%s: no promise shows it", m.name)
+			continue
+		}
+		fmt.Fprintln(&table, found)
+	}
+	t.Logf("seeds, what is broken, and the promise that shows it:\n%s", table.String())
+}
+
+// script returns the text of a script, changed if the mutant is of this script.
+func (m *mutants) script(text string) string {
+	if m.old == "" || !strings.Contains(text, m.old) {
+		return text
+	}
+	return strings.ReplaceAll(text, m.old, m.put)
 }
 
 func (m *mutants) reserver(r lease.Reserver) lease.Reserver {

@@ -81,7 +81,7 @@ func (f fault) String() string {
 // newPlan makes the plan of a seed.
 func newPlan(seed uint64) *plan {
 	r := rand.New(rand.NewPCG(seed, 2))
-	p := &plan{Seed: seed, Servers: 1 + r.IntN(3), Instances: 1 + r.IntN(3), Length: 12 * time.Second}
+	p := &plan{Seed: seed, Servers: 1 + r.IntN(3), Instances: 1 + r.IntN(3), Length: 8 * time.Second}
 	add := func(k keySpec) int {
 		k.Number, k.Server = len(p.Keys), r.IntN(p.Servers)
 		p.Keys = append(p.Keys, k)
@@ -107,6 +107,9 @@ func newPlan(seed uint64) *plan {
 	p.Faults = newFaults(r, p)
 	return p
 }
+
+// joinedKey is the name of the key whose limit the requests of another key meet, too.
+const joinedKey = "key-6"
 
 // total is the window of limits that count all of a run.
 const total = time.Hour

@@ -110,8 +110,9 @@ func (w *world) heldAtRest(s *server, k *key) {
 			continue
 		}
 		for _, o := range w.ops {
-			// An instance that was killed forgets the ends that it could not report.
-			if o.stream == h.Stream && o.ending != "" && o.err == nil && !o.lost && !s.lost(k, o) {
+			// An instance that stops forgets the ends that it could not report yet.
+			forgotten := o.instance.stopped && (o.err != nil || o.lost || o.end-o.begin >= storeTimeout)
+			if o.stream == h.Stream && o.ending != "" && !forgotten && !s.lost(k, o) {
 				w.breaks(promiseInFlight, "at rest the stream %d holds %d of %s: %v", h.Stream, h.Cost, k.name, o)
 			}
 		}
@@ -172,13 +173,17 @@ func (w *world) judgeWindows(k *key, all []*op) {
 		ends = append(ends, r.at)
 	}
 	slices.Sort(ends)
+	promise := promiseEach
+	if k.Limit.Policy == window.Sliding {
+		promise = promiseNeverMore
+	}
 	from := time.Duration(0)
 	for _, until := range append(ends, w.plan.Length+quiet) {
 		w.judgePart(k, all, from, until, func(o *op) (time.Duration, time.Duration, uint64) {
 			begin, _ := s.clockOf(o.begin)
 			_, end := s.clockOf(o.end)
 			return begin, end, o.admitted(k, true)
-		}, k.bound(), promiseNeverMore)
+		}, k.bound(), promise)
 		from = until + k.Lease.Length // a lease from before the loss is spent until then
 	}
 	// What all instances admit without the store: the limit, or one request for each instance.
@@ -328,8 +333,8 @@ func (s *server) clockSetBack(from, to time.Duration) bool {
 func (w *world) judgeTimes() {
 	for _, o := range w.ops {
 		most := storeTimeout + time.Millisecond
-		if o.keys[0].Limit.Policy == window.InFlight {
-			most = envoyTimeout - 2*time.Millisecond // it also waits a moment for the end of another one
+		if o.keys[0].Limit.Policy == window.InFlight || len(o.keys) > 1 {
+			most = envoyTimeout - 2*time.Millisecond // it also waits for the end of another one, or until all is taken back
 		}
 		if o.end-o.begin > most {
 			w.breaks(promiseInTime, "%v", o)

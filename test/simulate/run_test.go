@@ -99,7 +99,7 @@ func (w *world) inject(f fault) {
 			s.lose(0, make(map[string]value))
 		} else {
 			s.scripts = make(map[string]string)
-			s.hangUp()
+			w.hangUp(func(p *pipe) bool { return p.server == s })
 		}
 		s.down = true
 	case faultClock:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,21 +86,31 @@ func (s *server) lose(from time.Duration, values map[string]value) {
 	s.losses = append(s.losses, loss{from, s.w.now()})
 	s.data.values = values
 	s.scripts = make(map[string]string)
-	s.hangUp()
+	s.w.hangUp(func(p *pipe) bool { return p.server == s })
 }
 
-// hangUp closes all connections. The caller holds the world's mu.
-func (s *server) hangUp() {
-	for p := range s.w.conns {
-		if p.server == s {
-			_ = p.Close()
+// hangUp closes the connections that a function chooses, one after the other: no two things happen at
+// once. The caller holds mu.
+func (w *world) hangUp(chosen func(*pipe) bool) {
+	var all []*pipe
+	for p := range w.conns {
+		if chosen(p) {
+			all = append(all, p)
 		}
 	}
+	slices.SortFunc(all, func(a, b *pipe) int { return a.number - b.number })
+	w.running.Go(func() {
+		for _, p := range all {
+			time.Sleep(time.Microsecond)
+			_ = p.Close()
+		}
+	})
 }
 
 // A pipe is the server's end of a connection.
 type pipe struct {
 	net.Conn
+	number int
 	server *server
 	from   *instance
 }
@@ -119,7 +130,8 @@ func (s *server) dial(ctx context.Context, from *instance) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	}
 	client, end := net.Pipe()
-	p := &pipe{end, s, from}
+	s.w.dialled++
+	p := &pipe{end, s.w.dialled, s, from}
 	s.w.conns[p] = struct{}{}
 	s.w.running.Go(p.serve)
 	return client, nil
@@ -145,7 +157,7 @@ func (w *world) cut(from *instance, to *server) bool {
 }
 
 // thaw waits until neither the instance nor the server is frozen.
-func (p *pipe) thaw() {
+func (p *pipe) thaw(what uint64) {
 	for {
 		p.server.w.mu.Lock()
 		d := max(p.from.frozen, p.server.frozen) - p.server.w.now()
@@ -153,7 +165,7 @@ func (p *pipe) thaw() {
 		if d <= 0 {
 			return
 		}
-		time.Sleep(d + p.server.w.travel("thaw", p.from.name, p.server.name)/50)
+		time.Sleep(d + p.server.w.travel("thaw", what)/50)
 	}
 }
 
@@ -177,16 +189,13 @@ func (p *pipe) serve() {
 			}
 			commands = append(commands, c)
 		}
-		what := ""
-		if first := commands[0]; len(first) > 3 {
-			what = first[3]
-		}
+		what := hash(0, commands)
 		time.Sleep(w.travel("to", p.from.name, p.server.name, what))
 		if w.loses(p, "request") {
 			_, _ = io.Copy(io.Discard, p)
 			return
 		}
-		p.thaw()
+		p.thaw(what)
 		out.Reset()
 		w.mu.Lock()
 		if p.server.down {
@@ -198,7 +207,7 @@ func (p *pipe) serve() {
 		}
 		w.mu.Unlock()
 		time.Sleep(w.travel("from", p.from.name, p.server.name, what))
-		p.thaw()
+		p.thaw(what)
 		if w.loses(p, "reply") {
 			_, _ = io.Copy(io.Discard, p)
 			return
@@ -265,14 +274,16 @@ func (s *server) eval(from *instance, text string, args []string) any {
 		return errors.New("ERR bad number of keys")
 	}
 	keys, argv := args[3:3+n:3+n], args[3+n:]
-	if s.w.mutants.before != nil {
-		var answer any
-		if keys, argv, answer = s.w.mutants.before(text, keys, argv); answer != nil {
+	if instead := s.w.mutants.instead; instead != nil {
+		if answer := instead(text, keys, argv); answer != nil {
 			return answer
 		}
 	}
 	before := s.watch(keys)
-	reply := s.w.host.run(&s.data, text, keys, argv)
+	reply := s.w.host.run(&s.data, s.w.mutants.script(text), keys, argv)
+	if s.w.mutants.twice && s.w.number("twice", s.data.clock)%1000 == 0 {
+		reply = s.w.host.run(&s.data, text, keys, argv)
+	}
 	s.w.changed(s, from, before)
 	if all := s.w.mutants.record; all != nil {
 		for len(*all) < len(s.w.servers) {

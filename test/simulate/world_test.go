@@ -27,6 +27,7 @@ type world struct {
 	starts    int // of instances, after the first ones
 	started   []time.Duration
 	conns     map[*pipe]struct{}
+	dialled   int // connections
 	over      bool
 
 	running sync.WaitGroup

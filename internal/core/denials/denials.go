@@ -109,6 +109,9 @@ type Known struct {
 	cached     *cachedDecision // nil: nothing
 }
 
+// seed is that of all Memories, so that they agree about the keys that are forgotten together.
+var seed = maphash.MakeSeed()
+
 // New returns an empty Memory with room for a number of logs. Zero: 100,000.
 func New(logs int) (*Memory, error) {
 	if logs == 0 {
@@ -121,7 +124,7 @@ func New(logs int) (*Memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("denials: %w", err)
 	}
-	return &Memory{cached: c, MaxAge: maxAge, Seed: maphash.MakeSeed()}, nil
+	return &Memory{cached: c, MaxAge: maxAge, Seed: seed}, nil
 }
 
 // Len returns the number of logs that m has an answer for. It includes answers that are out of date.

@@ -32,7 +32,7 @@ var errNoRelease = errors.New("lease: the shared store releases no requests in f
 // releases are ends of streams that the shared store does not know yet. The zero value has none.
 type releases struct {
 	mu      sync.Mutex
-	waiting map[window.StreamID]release
+	waiting []release          // the oldest first
 	stop    context.CancelFunc // of the goroutine that sends them; nil: none
 	closed  bool
 	wg      sync.WaitGroup
@@ -81,13 +81,10 @@ func (s *Store) releaseLater(releaser window.Releaser, r release) {
 	all := &s.releases
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if _, ok := all.waiting[r.end.Stream]; !ok && len(all.waiting) >= maxReleases || all.closed {
+	if len(all.waiting) >= maxReleases || all.closed {
 		return
 	}
-	if all.waiting == nil {
-		all.waiting = make(map[window.StreamID]release)
-	}
-	all.waiting[r.end.Stream] = r
+	all.waiting = append(all.waiting, r)
 	if all.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		all.stop = stop
@@ -126,23 +123,23 @@ func (s *Store) sendReleases(ctx context.Context, releaser window.Releaser) {
 				pause = releasePause
 			}
 			s.releases.mu.Lock()
-			delete(s.releases.waiting, r.end.Stream)
+			s.releases.waiting = s.releases.waiting[1:]
 			s.releases.mu.Unlock()
 		}
 	}
 }
 
-// first returns a release that waits. If there is none, the goroutine that sends them must end.
+// first returns the oldest release that waits. If there is none, the goroutine that sends them must end.
 func (all *releases) first() (r release, ok bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for _, r := range all.waiting {
-		return r, true
+	if len(all.waiting) > 0 {
+		return all.waiting[0], true
 	}
 	if all.stop != nil {
 		all.stop()
 	}
-	all.waiting, all.stop = nil, nil // a map does not become smaller
+	all.waiting, all.stop = nil, nil
 	return release{}, false
 }
 
