@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/offline/check"
 	"github.com/slidegate/slidegate/test/configtest"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const reviewedRules = `domain: edge
@@ -38,11 +39,7 @@ descriptors:
 // write creates a rules file and returns its path.
 func write(t *testing.T, rules string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return tree.Write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules)
 }
 
 // TestScopesWithoutSettings: each command on rules with a scope says what to do if the settings are not

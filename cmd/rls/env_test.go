@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/migrate/compat"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // dropInEnv sets the environment of a drop-in that starts, and returns the directory of its
@@ -19,9 +20,7 @@ func dropInEnv(t *testing.T) string {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, requests_per_unit: 3}}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, filepath.Join(dir, "rules.yaml"), "domain: d\ndescriptors: [{key: a, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
 	for name, value := range map[string]string{
 		"SLIDEGATE_COMPAT": "envoyproxy", "RUNTIME_ROOT": root, "RUNTIME_SUBDIRECTORY": "ratelimit", "RUNTIME_WATCH_ROOT": "false",
 		"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379", "REDIS_AUTH": "user:open-sesame", "DEBUG_PORT": "6071", "LOCAL_CACHE_SIZE_IN_BYTES": "5",

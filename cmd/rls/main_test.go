@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/offline/check"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // command runs a command line and returns its exit code and what it prints.
@@ -24,9 +25,7 @@ func commandTo(t *testing.T, out *os.File, stdin string, args ...string) (code i
 	t.Helper()
 	dir := t.TempDir()
 	in := filepath.Join(dir, "in")
-	if err := os.WriteFile(in, []byte(stdin), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, in, stdin)
 	files := make([]*os.File, 3)
 	for i, name := range []string{"in", "out", "err"} {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)
@@ -51,7 +50,7 @@ func commandTo(t *testing.T, out *os.File, stdin string, args ...string) (code i
 	}
 	code = run(root(), args)
 	os.Stdin, os.Stdout, os.Stderr = before[0], before[1], before[2]
-	return code, readAll(t, files[1].Name()), readAll(t, files[2].Name())
+	return code, tree.Text(t, files[1].Name()), tree.Text(t, files[2].Name())
 }
 
 // TestFullDisk: each command fails if its output cannot be written.
@@ -90,15 +89,6 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-func readAll(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // TestCommandOfReference proves that a compose file for envoyproxy/ratelimit needs no change of its
 // command, whatever the ENTRYPOINT of the image.
 func TestCommandOfReference(t *testing.T) {
@@ -131,7 +121,7 @@ func TestCommandLine(t *testing.T) {
 	redis := write(t, "store: {type: redis, redis: {key_prefix: 'own:'}}\n")
 	elsewhere := write(t, "tiers: {source: redis}\n")
 	missing := filepath.Join(t.TempDir(), "missing")
-	tiersText := readAll(t, "../../internal/config/example/tiers.yaml")
+	tiersText := tree.Text(t, "../../internal/config/example/tiers.yaml")
 	for _, tt := range []struct {
 		line   string
 		stdin  string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/test/configtest"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // replayFiles writes rules, tiers and a log of Envoy, and returns the flags that name them, and the log.
@@ -71,7 +72,7 @@ func TestReplay(t *testing.T) {
 	if code, out, _ := command(t, "", line(log)...); code != 0 || !strings.Contains(out, "per-key") {
 		t.Errorf("text: exit %d: %s", code, out)
 	}
-	text := readAll(t, log)
+	text := tree.Text(t, log)
 	if code, out, errs := command(t, text, line("--json", "--what-if", "all", "-")...); code != 0 || !strings.Contains(out, `"above": 4`) {
 		t.Errorf("standard input: exit %d: %s%s", code, out, errs)
 	}
@@ -149,7 +150,7 @@ func TestReplayMisleading(t *testing.T) {
 		_, object, _ := command(t, "", append(args, "--json")...)
 		first, _, _ := strings.Cut(text, "\n")
 		if misleads := c.figure != ""; strings.HasPrefix(first, "Misleading: ") != misleads || strings.HasPrefix(object, "{\n  \"misleading\": ") != misleads ||
-			strings.Contains(readAll(t, page), ">Misleading: ") != misleads || strings.Contains(text, "denied 66.7 %") != c.denied {
+			strings.Contains(tree.Text(t, page), ">Misleading: ") != misleads || strings.Contains(text, "denied 66.7 %") != c.denied {
 			t.Errorf("%s: %s%s", c.name, text, errs)
 		}
 		for _, figure := range []string{"unreadable", "no_address", "span"} {
@@ -165,7 +166,7 @@ func TestReplayMisleading(t *testing.T) {
 func TestReplayOwnLog(t *testing.T) {
 	flags, _ := replayFiles(t)
 	dir := t.TempDir()
-	before, behind, _ := strings.Cut(readAll(t, "../../envoy/ratelimit.yaml"), "json_format:\n")
+	before, behind, _ := strings.Cut(tree.Text(t, "../../envoy/ratelimit.yaml"), "json_format:\n")
 	own := configtest.Put(t, dir, "envoy.yaml", before+`json_format: {"@timestamp": "%START_TIME%", http: {url: "%PATH(NQ)%"}, from: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", customer: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%"}
                 x_json_format:
 `+behind)
@@ -188,14 +189,14 @@ func TestReplayOwnLog(t *testing.T) {
 // it does not begin a replay whose page cannot be written.
 func TestReplayHTML(t *testing.T) {
 	flags, log := replayFiles(t)
-	before := readAll(t, log)
+	before := tree.Text(t, log)
 	page := filepath.Join(t.TempDir(), "report.html")
 	line := func(more ...string) []string { return append(append([]string{"replay"}, flags...), more...) }
 	code, out, errs := command(t, "", line("--html", page, log)...)
 	if code != 0 || !strings.Contains(out, "per-key") {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
-	text := readAll(t, page)
+	text := tree.Text(t, page)
 	for _, want := range []string{"These limits would have denied 40&nbsp;% of the requests", "acme", "per-key", "</html>"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
@@ -206,10 +207,8 @@ func TestReplayHTML(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(below), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string]string{set: "{}\n", below: readAll(t, flags[1])} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	for path, content := range map[string]string{set: "{}\n", below: tree.Text(t, flags[1])} {
+		tree.Write(t, path, content)
 	}
 	for more, want := range map[string]string{
 		"--config " + set + " --html " + set:                          "is one of the files that are read",
@@ -230,22 +229,20 @@ func TestReplayHTML(t *testing.T) {
 			t.Errorf("%s: exit %d: %s%s, want %s", more, code, out, errs, want)
 		}
 	}
-	if readAll(t, log) != before {
+	if tree.Text(t, log) != before {
 		t.Error("the log has changed")
 	}
 	// A replay that fails at its start leaves the last report as it is, and no new file.
 	fresh := filepath.Join(filepath.Dir(page), "fresh")
-	if code, _, errs := command(t, "", append(line("--html", page, "--decisions", fresh), "/nowhere/access.log")...); code != 1 || readAll(t, page) != text {
+	if code, _, errs := command(t, "", append(line("--html", page, "--decisions", fresh), "/nowhere/access.log")...); code != 1 || tree.Text(t, page) != text {
 		t.Errorf("exit %d: %s; the last report has changed", code, errs)
 	}
 	if _, err := os.Stat(fresh); err == nil {
 		t.Error("there is a file without decisions")
 	}
 	// What is shorter than before has nothing of before behind it.
-	if err := os.WriteFile(page, []byte(strings.Repeat("x", 1<<20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, errs := command(t, "", line("--html", page, log)...); code != 0 || readAll(t, page) != text {
+	tree.Write(t, page, strings.Repeat("x", 1<<20))
+	if code, _, errs := command(t, "", line("--html", page, log)...); code != 0 || tree.Text(t, page) != text {
 		t.Errorf("exit %d: %s; the page differs", code, errs)
 	}
 }
@@ -258,7 +255,7 @@ func TestReplaySameLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, logs := range [][]string{{log, log}, {log, link}, {"-", "-"}} {
-		if code, _, errs := command(t, readAll(t, log), append(append([]string{"replay"}, flags...), logs...)...); code != 2 || !strings.Contains(errs, "are one log") {
+		if code, _, errs := command(t, tree.Text(t, log), append(append([]string{"replay"}, flags...), logs...)...); code != 2 || !strings.Contains(errs, "are one log") {
 			t.Errorf("%v: exit %d: %s", logs, code, errs)
 		}
 	}
@@ -269,9 +266,7 @@ func TestReplayDecisions(t *testing.T) {
 	flags, log := replayFiles(t)
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old.yaml")
-	if err := os.WriteFile(old, []byte("domain: edge\ndescriptors: [{key: remote_address, rate_limit: {name: old, unit: minute, requests_per_unit: 1}}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, old, "domain: edge\ndescriptors: [{key: remote_address, rate_limit: {name: old, unit: minute, requests_per_unit: 1}}]\n")
 	file := filepath.Join(dir, "decisions")
 	code, out, errs := command(t, "", append(append([]string{"replay"}, flags...), "--against", old, "--decisions", file, "--json", log)...)
 	if code != 0 {
@@ -286,7 +281,7 @@ func TestReplayDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var newly, freed, denied uint64
-	lines := strings.Split(strings.TrimSpace(readAll(t, file)), "\n")
+	lines := strings.Split(strings.TrimSpace(tree.Text(t, file)), "\n")
 	for _, line := range lines {
 		v, err := jsonschema.UnmarshalJSON(strings.NewReader(line))
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
 	"github.com/slidegate/slidegate/test/configtest"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // hostile has what a terminal must not get: it clears the screen, sets a title, turns the
@@ -489,11 +489,7 @@ func TestToken(t *testing.T) {
 	port := newPort(t)
 	port.token, port.usage = "secret-1", []insight.Usage{acme()}
 	file := func(text string) string {
-		path := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+		return tree.Write(t, filepath.Join(t.TempDir(), "token"), text)
 	}
 	for _, tt := range []struct {
 		file, environ string

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/configtest"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // TestTiersOf gives rules of files, and the same rules of an xDS server, limits by tier by their paths.
@@ -65,9 +65,7 @@ descriptors:
 
 	// A change of the file is another generation.
 	text := "rules: [{domain: \"*\", path: \"*/rule-0\", by_tier: {default: {unit: minute, requests_per_unit: 7}}}]\n"
-	if err := os.WriteFile(s.Rules.TiersOf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, s.Rules.TiersOf, text)
 	again, err := LoadSent(served, sent.Sent, nil)
 	if err != nil || again.Digest == sent.Digest || again.Rules.All()[0].TermsOf("pro").Limits[0].Hits != 7 {
 		t.Errorf("after the change: %v, want another generation with 7 for all", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/peer"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // benchRules have limits that no call reaches, and one that is reached at once.
@@ -118,9 +118,7 @@ func serveBenchmark(b *testing.B, transport string, reference bool) string {
 	s.HTTP.Address, s.Admin.Address, s.Drain.Delay = "", "127.0.0.1:0", 0
 	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")
 	for path, text := range map[string]string{s.Rules.Path: benchRules, s.Tiers.Path: benchTiers} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			b.Fatal(err)
-		}
+		tree.Write(b, path, text)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan Running, 1), make(chan error, 1)

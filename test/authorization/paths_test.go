@@ -2,7 +2,6 @@ package authorization
 
 import (
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/stack"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const (
@@ -231,11 +231,8 @@ func TestTheRefusalOfPathsCanBeTakenOut(t *testing.T) {
 	for file, o := range withRoutes(t) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(o.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines := line.FindAllString(string(text), -1)
+			text := tree.Text(t, o.Config)
+			lines := line.FindAllString(text, -1)
 			if len(lines) != 1 {
 				t.Fatalf("lines that refuse paths: got %q, want one", lines)
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -166,11 +165,8 @@ func (f *fleet) start(t *testing.T, s setup, impatient bool) *running {
 	if s.base == "" {
 		s.base = "ratelimit.yaml"
 	}
-	data, err := os.ReadFile(filepath.Join("../../envoy", s.base))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(data)
+	data := tree.Text(t, filepath.Join("../../envoy", s.base))
+	text := data
 	if s.printed != nil {
 		text = s.printed(r.rls)
 	}

@@ -37,6 +37,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 var update = flag.Bool("update", false, "write the answers into the golden files anew; read the difference before you keep it")
@@ -181,9 +182,7 @@ func (s *runningService) load(name string) (*config.Generation, settings.Setting
 			path = filepath.Join(dir, file)
 			tiersPath = path
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, path, text)
 	}
 	loaded, _, err := settings.Load(settingsPath, nil, dropIn)
 	if err != nil {

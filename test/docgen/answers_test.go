@@ -1,13 +1,13 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/core/tier/limits"
 	"github.com/slidegate/slidegate/internal/edge/answer/dynamic"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // TestMetadataKeys compares [dynamic.Keys] with the keys that the code writes.
@@ -20,11 +20,8 @@ func TestMetadataKeys(t *testing.T) {
 		listed = append(listed, k.Name)
 	}
 	for _, file := range []string{"answer/dynamic/dynamic.go", "extauthz/answer.go", "ratelimit/metadata.go"} {
-		text, err := os.ReadFile("../../internal/edge/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range entry.FindAllStringSubmatch(string(text), -1) {
+		text := tree.Text(t, "../../internal/edge/"+file)
+		for _, m := range entry.FindAllStringSubmatch(text, -1) {
 			if !slices.Contains(inside, m[1]) {
 				sent = append(sent, m[1])
 			}

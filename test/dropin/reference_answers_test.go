@@ -105,9 +105,7 @@ func TestPortableFilesLoadInReference(t *testing.T) {
 			continue
 		}
 		accepted++
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, filepath.Join(dir, filepath.Base(file)), text)
 	}
 	if accepted < files/5 || accepted > files*4/5 {
 		t.Errorf("%d of %d files are portable, so the test says little", accepted, files)

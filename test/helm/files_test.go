@@ -3,13 +3,14 @@ package helm
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // TestFiles compares the files of the chart with those of deploy/kubernetes/shared, so that both have
@@ -17,7 +18,7 @@ import (
 func TestFiles(t *testing.T) {
 	const shared = root + "/deploy/kubernetes/shared/"
 	for file, original := range map[string]string{"rules.yaml": "rules/rules.yaml", "tiers.yaml": "tiers/tiers.yaml"} {
-		if got, want := read(t, chart+"/files/"+file), read(t, shared+original); got != want {
+		if got, want := tree.Text(t, chart+"/files/"+file), tree.Text(t, shared+original); got != want {
 			t.Errorf("files/%s differs from %s:\n%s", file, original, cmp.Diff(want, got))
 		}
 	}
@@ -34,7 +35,7 @@ func TestFiles(t *testing.T) {
 func TestValuesSchema(t *testing.T) {
 	for _, dir := range []string{chart, library} {
 		var s schema
-		if err := json.Unmarshal([]byte(read(t, dir+"/values.schema.json")), &s); err != nil {
+		if err := json.Unmarshal([]byte(tree.Text(t, dir+"/values.schema.json")), &s); err != nil {
 			t.Fatal(err)
 		}
 		got := s.paths("")
@@ -98,18 +99,9 @@ func values(t *testing.T, dir string) []string {
 	return all
 }
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 func parse(t *testing.T, path string, into any) {
 	t.Helper()
-	if err := yaml.NewDecoder(bytes.NewReader([]byte(read(t, path)))).Decode(into); err != nil {
+	if err := yaml.NewDecoder(bytes.NewReader([]byte(tree.Text(t, path)))).Decode(into); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 }

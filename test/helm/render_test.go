@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const (
@@ -63,9 +64,7 @@ func helm(t *testing.T, args ...string) ([]byte, error) {
 func render(t *testing.T, chart, values string) ([]byte, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, file, values)
 	return helm(t, "template", "slidegate", chart, "--namespace", "limits", "--kube-version", version, "--values", file)
 }
 
@@ -130,11 +129,8 @@ func TestRenderSettings(t *testing.T) {
 		return s
 	}
 	for _, file := range []string{"redis", "everything", "memory", "drop-in"} {
-		values, err := os.ReadFile(filepath.Join(chart, "ci", file+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		read(string(values))
+		values := tree.Text(t, filepath.Join(chart, "ci", file+".yaml"))
+		read(values)
 	}
 	if s := read("{}"); s.Store.Type != settings.StoreMemory || s.Drain.NotServing {
 		t.Errorf("without values: got store %s and drain.not_serving %t, want memory and false, because there is only one pod", s.Store.Type, s.Drain.NotServing)
@@ -221,15 +217,12 @@ func TestRenderChecksum(t *testing.T) {
 // TestRenderSidecar compares the configuration of Envoy in the library with envoy/sidecar-uds.yaml.
 func TestRenderSidecar(t *testing.T) {
 	dir := withLibrary(t)
-	want, err := os.ReadFile(root + "/envoy/sidecar-uds.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := tree.Text(t, root+"/envoy/sidecar-uds.yaml")
 	all := objects(t, dir, "{}")
-	if got := all["ConfigMap/slidegate-slidegate-envoy"].Data["envoy.yaml"]; strings.TrimSpace(got) != strings.TrimSpace(string(want)) {
+	if got := all["ConfigMap/slidegate-slidegate-envoy"].Data["envoy.yaml"]; strings.TrimSpace(got) != strings.TrimSpace(want) {
 		t.Errorf("templates/_envoy.tpl is not envoy/sidecar-uds.yaml:\n%s", got)
 	}
-	with := strings.NewReplacer("port_value: 10000", "port_value: 15006", "port_value: 8000", "port_value: 9000").Replace(string(want))
+	with := strings.NewReplacer("port_value: 10000", "port_value: 15006", "port_value: 8000", "port_value: 9000").Replace(want)
 	all = objects(t, dir, "slidegate-sidecar: {envoy: {port: 15006}, application: {port: 9000}}")
 	if got := all["ConfigMap/slidegate-slidegate-envoy"].Data["envoy.yaml"]; strings.TrimSpace(got) != strings.TrimSpace(with) {
 		t.Errorf("with other ports: got\n%s", got)

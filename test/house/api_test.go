@@ -6,7 +6,6 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,11 +32,8 @@ func TestAPI(t *testing.T) {
 	if *configtest.Update {
 		tree.Write(t, golden, got.String())
 	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, after := strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")
+	want := tree.Text(t, golden)
+	before, after := strings.Split(want, "\n"), strings.Split(got.String(), "\n")
 	for _, line := range before {
 		if !slices.Contains(after, line) {
 			t.Errorf("not any more, or changed: %s", line)
@@ -48,7 +44,7 @@ func TestAPI(t *testing.T) {
 			t.Errorf("new: %s", line)
 		}
 	}
-	if !t.Failed() && string(want) != got.String() {
+	if !t.Failed() && want != got.String() {
 		t.Errorf("%s has another order: run the test with -update", golden)
 	}
 }

@@ -31,16 +31,13 @@ func TestWorkflows(t *testing.T) {
 		count   = map[string]int{}
 	)
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range uses.FindAllStringSubmatch(string(data), -1) {
+		data := tree.Text(t, file)
+		for _, m := range uses.FindAllStringSubmatch(data, -1) {
 			if count["actions"]++; !pinned.MatchString(m[1]) && !own.MatchString(m[1]) {
 				t.Errorf("%s uses %s: write name@digest # v1.2.3, with the 40 digits of the commit", file, m[1])
 			}
 		}
-		for _, m := range targets.FindAllStringSubmatch(string(data), -1) {
+		for _, m := range targets.FindAllStringSubmatch(data, -1) {
 			for target := range strings.SplitSeq(m[1]+m[2], ", ") {
 				if count["targets"]++; !strings.Contains(rules, "\n"+target+":") {
 					t.Errorf("%s runs make %s, which the Makefile does not have", file, target)
@@ -57,11 +54,8 @@ func TestWorkflows(t *testing.T) {
 // Dockerfile builds from the sources: the stages after the build are equal.
 func TestReleaseImages(t *testing.T) {
 	stages := func(path string) string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, after, found := strings.Cut(string(text), "\nFROM gcr.io/distroless/static-debian12:nonroot AS base\n")
+		text := tree.Text(t, path)
+		_, after, found := strings.Cut(text, "\nFROM gcr.io/distroless/static-debian12:nonroot AS base\n")
 		if !found {
 			t.Fatalf("%s has no stage named base", path)
 		}

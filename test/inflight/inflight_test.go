@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +29,7 @@ import (
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 	"github.com/slidegate/slidegate/test/stack"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // inFlightRules are for envoy/in-flight.yaml. hold is how long a place is kept at most.
@@ -204,11 +204,8 @@ var inFlightRoutes = map[string]string{
 // cluster where nothing listens.
 func inFlightChanges(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(stack.InFlightConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, limits, _ := strings.Cut(string(text), "                route: {cluster: upstream, timeout: 15s}\n")
+	text := tree.Text(t, stack.InFlightConfig)
+	_, limits, _ := strings.Cut(text, "                route: {cluster: upstream, timeout: 15s}\n")
 	limits, _, _ = strings.Cut(limits, "          http_filters:\n")
 	var routes strings.Builder
 	for path, action := range inFlightRoutes {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const (
@@ -644,10 +645,7 @@ func unanswered(counts map[string]int) string {
 // TestPage types the commands of docs/kubernetes.md, section by section, in a copy of the folders
 // that they name. Those of Envoy Gateway need its own images: TestEnvoyGateway installs it.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/kubernetes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := tree.Text(t, "../../docs/kubernetes.md")
 	dir := t.TempDir()
 	for _, name := range []string{"deploy", "envoy"} {
 		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS("../../"+name)); err != nil {
@@ -662,7 +660,7 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mine := regexp.MustCompile("(?s)```yaml\n# my/slidegate/kustomization.yaml.*?```").FindString(string(page))
+	mine := regexp.MustCompile("(?s)```yaml\n# my/slidegate/kustomization.yaml.*?```").FindString(page)
 	rules, err := os.ReadFile("../../deploy/kubernetes/shared/rules/rules.yaml")
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(dir, "my", "slidegate"), 0o755)
@@ -685,12 +683,12 @@ func TestPage(t *testing.T) {
 		{section: "## Shared service"},
 		{section: "## Redis"},
 		{section: "## Sidecar", want: counts},
-		{section: "## Helm", after: loop(string(page)), want: counts},
+		{section: "## Helm", after: loop(page), want: counts},
 		{section: "## What do I watch?", before: start + ask, want: "nodes decide"},
 		{section: "## How do I change rules, upgrade and go back?", before: start},
 	} {
 		t.Run(strings.Trim(tc.section, "# ?"), func(t *testing.T) {
-			script := background(tc.before + commands(string(page), tc.section) + tc.after)
+			script := background(tc.before + commands(page, tc.section) + tc.after)
 			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"+script)
 			// rls refuses variables that it does not know.
 			cmd.Dir, cmd.Env = dir, append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLIDEGATE_") }),

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // The tests of this file look at deploy/kubernetes/shared and its components.
@@ -306,11 +307,8 @@ func tlsOverlay(t *testing.T) map[string]string {
 		"envoy-certificate.yaml": "shared/components/tls/envoy-certificate.yaml",
 		"envoy-authority.yaml":   "shared/components/tls/envoy-authority.yaml",
 	} {
-		text, err := os.ReadFile(sharedDir + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = string(text)
+		text := tree.Text(t, sharedDir+path)
+		files[name] = text
 	}
 	const cluster = "  - name: rls\n"
 	indented := strings.ReplaceAll("\n"+strings.TrimSpace(files["cluster"]), "\n", "\n    ")

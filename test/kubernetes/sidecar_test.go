@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const (
@@ -150,14 +152,11 @@ func (n *namespace) checkSidecars(pod string) {
 	if _, err := os.Lstat(fmt.Sprintf("/proc/%d/root/run/rls", all["app"].pid)); err == nil {
 		t.Error("the application has /run/rls")
 	}
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", all["rls"].pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	environ := tree.Text(t, fmt.Sprintf("/proc/%d/environ", all["rls"].pid))
 	// Of a limit of 201,326,592 bytes and 1 CPU, and a request of 64 MiB.
 	for _, want := range []string{"GOMEMLIMIT=192000000", "GOMAXPROCS=1", "SLIDEGATE_STORE_MEMORY_MAX_BYTES=67108864", "SLIDEGATE_HTTP_ADDRESS="} {
-		if !slices.Contains(strings.Split(string(environ), "\x00"), want) {
-			t.Errorf("the environment of rls has no %s:\n%s", want, strings.ReplaceAll(string(environ), "\x00", "\n"))
+		if !slices.Contains(strings.Split(environ, "\x00"), want) {
+			t.Errorf("the environment of rls has no %s:\n%s", want, strings.ReplaceAll(environ, "\x00", "\n"))
 		}
 	}
 }
@@ -165,12 +164,9 @@ func (n *namespace) checkSidecars(pod string) {
 // procFields reads "name: value" lines of a file of a process.
 func procFields(t *testing.T, pid int, file string) map[string]string {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := tree.Text(t, fmt.Sprintf("/proc/%d/%s", pid, file))
 	fields := make(map[string]string)
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(data) {
 		name, value, _ := strings.Cut(line, ":")
 		fields[name] = strings.TrimSpace(value)
 	}
@@ -180,11 +176,8 @@ func procFields(t *testing.T, pid int, file string) map[string]string {
 // mountOptions returns the options of a mount that a process sees.
 func mountOptions(t *testing.T, pid int, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(data)) {
+	data := tree.Text(t, fmt.Sprintf("/proc/%d/mountinfo", pid))
+	for line := range strings.Lines(data) {
 		if f := strings.Fields(line); len(f) > 5 && f[4] == path {
 			return f[5]
 		}

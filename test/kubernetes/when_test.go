@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // The tests of this file say what happens when something changes or fails while requests go through
@@ -94,9 +96,7 @@ func newShared(t *testing.T, patches ...string) (n *namespace, url string) {
 	}
 	files["kustomization.yaml"] = overlay
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, filepath.Join(dir, name), text)
 	}
 	n.kustomize(dir)
 	t.Cleanup(func() {

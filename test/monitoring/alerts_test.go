@@ -1,7 +1,6 @@
 package monitoring
 
 import (
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const (
@@ -28,19 +28,10 @@ type alert struct {
 	Labels, Annotations map[string]string
 }
 
-func readText(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 func readAlerts(t *testing.T) []alert {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []alert } }
-	if err := yaml.Unmarshal([]byte(readText(t, alertsFile)), &file); err != nil {
+	if err := yaml.Unmarshal([]byte(tree.Text(t, alertsFile)), &file); err != nil {
 		t.Fatal(err)
 	}
 	if len(file.Groups) != 1 || len(file.Groups[0].Rules) == 0 {
@@ -54,19 +45,17 @@ func readAlerts(t *testing.T) []alert {
 // them and the links.
 func TestCopies(t *testing.T) {
 	for _, path := range []string{alertsFile, alertsTests} {
-		original := readText(t, path)
+		original := tree.Text(t, path)
 		pages := strings.TrimSuffix(page, "operate.md")
 		linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/`).ReplaceAllString(original, pages)
 		if *configtest.Update {
-			if err := os.WriteFile(path, []byte(linked), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			tree.Write(t, path, linked)
 		} else if linked != original {
 			t.Errorf("%s does not link to %s; run: go test ./test/monitoring -run TestCopies -update", path, pages)
 		}
 	}
-	_, groups, ok := strings.Cut(readText(t, alertsFile), "\ngroups:\n")
-	head, _, ok2 := strings.Cut(readText(t, operator), "\nspec:\n")
+	_, groups, ok := strings.Cut(tree.Text(t, alertsFile), "\ngroups:\n")
+	head, _, ok2 := strings.Cut(tree.Text(t, operator), "\nspec:\n")
 	if !ok || !ok2 {
 		t.Fatalf("%s has no groups, or %s has no spec", alertsFile, operator)
 	}
@@ -77,11 +66,9 @@ func TestCopies(t *testing.T) {
 	}
 	for path, want := range map[string]string{chart: groups, operator: head + "\nspec:\n" + spec.String()} {
 		if *configtest.Update {
-			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			tree.Write(t, path, want)
 		}
-		if diff := cmp.Diff(want, readText(t, path)); diff != "" {
+		if diff := cmp.Diff(want, tree.Text(t, path)); diff != "" {
 			t.Errorf("%s differs from %s (-); run: go test ./test/monitoring -run TestCopies -update\n%s", path, alertsFile, diff)
 		}
 	}
@@ -90,7 +77,7 @@ func TestCopies(t *testing.T) {
 // TestAlerts checks that each alert says what it means, what to look at and what to do, and links to
 // its section of docs/reference/alerts.md.
 func TestAlerts(t *testing.T) {
-	page := readText(t, "../../docs/reference/alerts.md")
+	page := tree.Text(t, "../../docs/reference/alerts.md")
 	for _, a := range readAlerts(t) {
 		if a.Annotations["runbook_url"] != runbook+"#"+strings.ToLower(a.Alert) {
 			t.Errorf("%s: runbook_url is %q", a.Alert, a.Annotations["runbook_url"])
@@ -132,7 +119,7 @@ func TestPromtool(t *testing.T) {
 			} `yaml:"alert_rule_test"`
 		}
 	}
-	if err := yaml.Unmarshal([]byte(readText(t, "testdata/alerts.yaml")), &file); err != nil {
+	if err := yaml.Unmarshal([]byte(tree.Text(t, "testdata/alerts.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
 	fires, ends := make(map[string]bool), make(map[string]bool)

@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/docs"
 	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/metricstest"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const (
@@ -249,11 +250,8 @@ func TestDashboards(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, err := os.ReadFile(grafana + b.file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		got := tree.Text(t, grafana+b.file)
+		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("%s differs from its description (-); run: go test ./test/monitoring -run TestDashboards -update\n%s", b.file, diff)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // patience is how long a condition may take to become true. It decides how long a broken test takes
@@ -38,7 +38,7 @@ var (
 // above a second. Below that, the quantile is a guess between 0.1 and 1.
 func shortened(t *testing.T) string {
 	t.Helper()
-	text := readText(t, alertsFile)
+	text := tree.Text(t, alertsFile)
 	text = durations.ReplaceAllString(text, "for: 1s")
 	text = windows.ReplaceAllString(text, "[6s]")
 	slow := strings.Replace(text, "> 0.015", "> 0.99", 1)
@@ -65,9 +65,7 @@ scrape_configs:
   static_configs: [{targets: [%s]}]
 `, strings.Join(slidegate, ", "), envoy)
 	for file, text := range map[string]string{"prometheus.yml": config, "rules.yaml": shortened(t)} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, filepath.Join(dir, file), text)
 	}
 	promtool(t, "check", "config", filepath.Join(dir, "prometheus.yml"))
 	p := &prometheus{t: t}

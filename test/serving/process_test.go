@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 	"github.com/slidegate/slidegate/test/stack"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // TestReloadUnderLoad changes the rules several times under load.
@@ -197,13 +197,10 @@ func unread(t *testing.T, addr string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := tree.Text(t, "/proc/net/tcp")
 	local := ":" + strings.ToUpper(hex4(n))
 	total := 0
-	for line := range strings.Lines(string(table)) {
+	for line := range strings.Lines(table) {
 		// sl local_address rem_address st tx_queue:rx_queue …; 01 is established
 		f := strings.Fields(line)
 		if len(f) < 5 || !strings.HasSuffix(f[1], local) || f[3] != "01" {

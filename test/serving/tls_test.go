@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 	"github.com/slidegate/slidegate/test/stack"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const (
@@ -100,11 +100,8 @@ func testEnvoyIsRefused(t *testing.T, way edge.Way) {
 	}{
 		"no certificate": {func(t *testing.T, changes map[string]string) {
 			t.Helper()
-			text, err := os.ReadFile(stack.TLSConfig)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, rest, ok := strings.Cut(string(text), "          tls_certificates:\n")
+			text := tree.Text(t, stack.TLSConfig)
+			_, rest, ok := strings.Cut(text, "          tls_certificates:\n")
 			certificates, _, ok2 := strings.Cut(rest, "          validation_context:\n")
 			if !ok || !ok2 {
 				t.Fatalf("%s has no certificate", stack.TLSConfig)

@@ -1,11 +1,11 @@
 package files
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/text"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // TestText takes marks off, as a text and from a file. Other bytes stay, also those of a key.
@@ -24,9 +24,7 @@ func TestWithoutMark(t *testing.T) {
 		{"\xff\xfekey of many bytes", "\xff\xfekey of many bytes", ""},
 	} {
 		file := filepath.Join(t.TempDir(), "f")
-		if err := os.WriteFile(file, []byte(tt.data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, file, tt.data)
 		without, err := text.WithoutMark([]byte(tt.data))
 		read, readErr := Read(file, 100)
 		for _, got := range []struct {

@@ -2,12 +2,13 @@ package settings
 
 import (
 	"crypto/sha256"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const tokenA, tokenB = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -35,9 +36,7 @@ func TestReadTokens(t *testing.T) {
 		{strings.Repeat("x", 2<<20), "larger than 1 MiB", nil},
 	} {
 		file := filepath.Join(t.TempDir(), "tokens")
-		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, file, tt.text)
 		got, err := ReadTokens(file)
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%.40q (-want +got):\n%s", tt.text, diff)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 func oneHit(key string) []window.Check {
@@ -89,9 +90,7 @@ func TestBadSnapshotIsPutAside(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "logs")
 	const text = "not a snapshot"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, path, text)
 	m, logs := openSnapshot(t, path)
 	got := logs.All()
 	if len(got) != 1 || got[0].Level != zapcore.ErrorLevel || !strings.Contains(got[0].Message, "rls renamed the file") ||
@@ -119,9 +118,7 @@ func TestBadSnapshotIsPutAside(t *testing.T) {
 func TestBadSnapshotThatStays(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "logs")
-	if err := os.WriteFile(path, []byte("bad"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, path, "bad")
 	// Where it would go is a directory with something in it.
 	if err := os.MkdirAll(filepath.Join(path+".bad", "x"), 0o700); err != nil {
 		t.Fatal(err)

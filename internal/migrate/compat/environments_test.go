@@ -1,7 +1,6 @@
 package compat
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,16 +13,14 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/configtest"
 	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // environmentOf reads a file of testdata/environments and fills in its fields.
 func environmentOf(t *testing.T, name string, fields ...string) (environ []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "environments", name+".env"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(strings.NewReplacer(fields...).Replace(string(text))) {
+	text := tree.Text(t, filepath.Join("testdata", "environments", name+".env"))
+	for line := range strings.Lines(strings.NewReplacer(fields...).Replace(text)) {
 		if !strings.HasPrefix(line, "#") {
 			environ = append(environ, strings.TrimSuffix(line, "\n"))
 		}

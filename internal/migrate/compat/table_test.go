@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // read reads variables of the reference and of rls, as the command does. The problems are those
@@ -259,9 +260,7 @@ func TestEveryVariable(t *testing.T) {
 	ca, cert, key := servers.NewAuthority(t).ServerFiles()
 	root := rulesDir(t)
 	mapper := filepath.Join(root, "mapper.yaml")
-	if err := os.WriteFile(mapper, []byte("mappings: []\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, mapper, "mappings: []\n")
 	workdir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

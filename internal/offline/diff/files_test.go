@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/test/random"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const tiers = "tiers: [free, pro]\ndefault: free\nsubjects:\n  - {id: acme, tier: pro, keys: [{plain: k1}]}\n  - {id: hobby, tier: free, keys: [{plain: k2}], overrides: {r0: {window: 1m, requests: 7}}}\n"
@@ -33,9 +34,7 @@ func load(t testing.TB, tiers string, files ...string) (diff.Set, error) {
 		t.Fatal(err)
 	}
 	write := func(name, text string) {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, name, text)
 	}
 	write(s.Tiers.Path, tiers)
 	for i, text := range files {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const readToken, actToken = "read-0123456789abcdef0123456789abcdef", "act-0123456789abcdef0123456789abcdef"
@@ -209,9 +210,7 @@ func TestTokensAreRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, file+".new", text)
 		if err := os.Rename(file+".new", file); err != nil {
 			t.Fatal(err)
 		}

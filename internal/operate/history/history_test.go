@@ -18,6 +18,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // start is in the last minute of an hour and of a day.
@@ -219,9 +220,7 @@ func TestRestart(t *testing.T) {
 		`{"2026-11-27":{"rules":{},"subjects":{"sacme":-1}}}`:                                true,
 		`{"2026-11-27":{}}`: true,
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, file, text)
 		if _, err := load(file); (err != nil) != wrong {
 			t.Errorf("%s: error %v, want one: %v", text, err, wrong)
 		}

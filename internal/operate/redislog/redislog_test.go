@@ -2,7 +2,6 @@ package redislog
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // TestPrint prints logs that the store has written, and keys that hold no log.
@@ -95,12 +95,9 @@ func TestPrint(t *testing.T) {
 		}
 	}
 	// The user of docs/operate.md for inspecting logs has the rights that Print needs.
-	page, err := os.ReadFile("../../../docs/operate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := tree.Text(t, "../../../docs/operate.md")
 	var acl []any
-	for _, word := range strings.Fields(strings.ReplaceAll(regexp.MustCompile(`(?m)^ACL SETUSER support .*$`).FindString(string(page)), ">PASSWORD", ">pw")) {
+	for _, word := range strings.Fields(strings.ReplaceAll(regexp.MustCompile(`(?m)^ACL SETUSER support .*$`).FindString(page), ">PASSWORD", ">pw")) {
 		acl = append(acl, word)
 	}
 	if err := client.Do(t.Context(), acl...).Err(); err != nil {

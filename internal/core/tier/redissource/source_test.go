@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"runtime/pprof"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/core/tier/tiertest"
 	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 const (
@@ -406,11 +406,8 @@ func TestRefused(t *testing.T) {
 // page returns the part of docs/customers.md about Redis.
 func page(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../../docs/customers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, ok := strings.Cut(string(text), "\n### Redis\n")
+	text := tree.Text(t, "../../../../docs/customers.md")
+	_, section, ok := strings.Cut(text, "\n### Redis\n")
 	if !ok {
 		t.Fatal("docs/customers.md has no section on Redis")
 	}

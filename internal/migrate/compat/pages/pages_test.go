@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // rulesOf loads rules from text.
@@ -21,9 +21,7 @@ func rulesOf(t *testing.T, text string, change func(*settings.Settings)) func() 
 	t.Helper()
 	s := settings.Default()
 	s.Rules.Path, s.Tiers.Source = filepath.Join(t.TempDir(), "rules.yaml"), settings.TiersNone
-	if err := os.WriteFile(s.Rules.Path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, s.Rules.Path, text)
 	if change != nil {
 		change(&s)
 	}
@@ -98,9 +96,7 @@ descriptors:
 `
 	rules := rulesOf(t, text, func(s *settings.Settings) {
 		s.Tiers.Source, s.Tiers.Path = settings.TiersFile, filepath.Join(filepath.Dir(s.Rules.Path), "tiers.yaml")
-		if err := os.WriteFile(s.Tiers.Path, []byte("tiers: [free, pro]\ndefault: free\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, s.Tiers.Path, "tiers: [free, pro]\ndefault: free\n")
 	})
 	const domain, end = "own.", ", shadow_mode: false, quota_mode: false\n"
 	want := []string{

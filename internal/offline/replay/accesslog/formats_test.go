@@ -1,11 +1,12 @@
 package accesslog
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // TestShippedNames holds the names to the Envoy files of the project.
@@ -18,11 +19,8 @@ func TestShippedNames(t *testing.T) {
 	entry := regexp.MustCompile(`^\s+([a-z_]+): "?(%.+%)"?$`)
 	found := make(map[field]bool)
 	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, after, ok := strings.Cut(string(content), "json_format:\n")
+		content := tree.Text(t, path)
+		_, after, ok := strings.Cut(content, "json_format:\n")
 		if !ok {
 			t.Errorf("%s has no json_format", path)
 		}

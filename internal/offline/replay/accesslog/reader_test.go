@@ -3,22 +3,18 @@ package accesslog_test
 import (
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // write returns the path of a file with this content.
 func write(t *testing.T, name, content string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return tree.Write(t, filepath.Join(t.TempDir(), name), content)
 }
 
 // show returns what a record says, on one line.

@@ -2,22 +2,20 @@ package describe
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 	"github.com/slidegate/slidegate/internal/offline/replay/envoyfile"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // mapped compiles a mapping file.
 func mapped(t testing.TB, text string) *Describer {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "map.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, file, text)
 	m, err := envoyfile.ReadMap(file, false)
 	if err != nil {
 		t.Fatal(err)
@@ -29,9 +27,7 @@ func mapped(t testing.TB, text string) *Describer {
 func envoy(t testing.TB, o Options, routes string) (*Describer, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "routes.yaml")
-	if err := os.WriteFile(file, []byte("virtual_hosts:\n- domains: ['*']\n  routes:\n"+routes), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, file, "virtual_hosts:\n- domains: ['*']\n  routes:\n"+routes)
 	c, err := envoyfile.Read(file)
 	if err != nil {
 		t.Fatal(err)
@@ -286,9 +282,7 @@ func TestListeners(t *testing.T) {
     route_config: {virtual_hosts: [{domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: a, rate_limits: [{actions: [{remote_address: {}}]}]}}]}]}}}]}]}`+"\n", name, 8000+i, filter)
 	}
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, file, text.String())
 	for _, c := range []struct{ listener, port, want string }{
 		{"", "8002", "two: [remote_address=10.0.0.1]\n"},
 		{"", "8001", "one: [remote_address=10.0.0.1]\n"},
@@ -397,9 +391,7 @@ func TestRewrittenHost(t *testing.T) {
 	describer := func(rewrite string) *Describer {
 		file := filepath.Join(t.TempDir(), "routes.yaml")
 		text := "virtual_hosts:\n- domains: [a.example]" + fmt.Sprintf(two, "a", rewrite) + "- domains: [b.example]" + fmt.Sprintf(two, "b", "")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tree.Write(t, file, text)
 		c, err := envoyfile.Read(file)
 		if err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 	"github.com/slidegate/slidegate/test/configtest"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // TestBad compares the problems of every file of testdata/bad with those that are wanted.
@@ -53,9 +54,7 @@ func TestPlaces(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for i, part := range text {
-			if err := os.WriteFile(filepath.Join(dir, string(rune('a'+i))+".yaml"), []byte(part), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			tree.Write(t, filepath.Join(dir, string(rune('a'+i))+".yaml"), part)
 		}
 		c, err := Read(dir)
 		if err != nil {
@@ -110,9 +109,7 @@ func TestLogs(t *testing.T) {
   - {name: other}
 `
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tree.Write(t, file, text)
 	c, err := Read(file)
 	if err != nil {
 		t.Fatal(err)
