@@ -3,6 +3,7 @@
 package consoletest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -304,7 +305,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 	u := &insight.Usage{Query: q, Source: "redis", Origin: insight.Origin{Instance: s.instance(), At: now}, Limits: []insight.LimitUsage{}}
 	defer func() {
 		for i := range u.Limits {
-			u.Limits[i].Policy = window.Sliding.String()
+			u.Limits[i].Policy = cmp.Or(u.Limits[i].Policy, window.Sliding.String())
 		}
 	}()
 	subject := s.look(tier.Key{ID: q.Subject, Digest: q.Digest})
@@ -335,6 +336,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 		{Domain: "edge", Rule: s.odd(1, "per-key"), Basis: insight.Basis{Tier: "free"}, Terms: insight.Terms{Limit: 100, Window: 60}, Counter: insight.Counter{Used: 100, NextFree: 12.4, Empty: 58.9, History: hitsOver(60, 100, 12)}},
 		{Domain: "edge", Rule: s.odd(8, "search"), LogName: insight.LogName{Values: s.odd(0, "route=search")}, Terms: insight.Terms{Limit: 40, Window: 10}, Counter: insight.Counter{Used: 36, Remaining: 4, NextFree: 0.3, Empty: 9.1, History: hitsOver(50, 36, 2)}, Basis: insight.Basis{Override: true}, ObserveOverride: true},
 		{Domain: "edge", Rule: s.odd(4, "export"), LogName: insight.LogName{Values: s.odd(6, "route=export")}, Terms: insight.Terms{Limit: 20, Window: 86400}, Counter: insight.Counter{Used: 3, Remaining: 17, NextFree: 5400, Empty: 71000, History: hitsOver(60, 3, 4)}},
+		{Domain: "edge", Rule: "dollars", Budget: true, Terms: insight.Terms{Policy: "calendar", Limit: 500_000_000, Window: 30 * 86400, Currency: "usd"}, Counter: insight.Counter{Used: 312_400_000, Reserved: 63_100_000, Remaining: 124_500_000, NextFree: 432_000, Empty: 432_000}},
 		{Domain: "edge", Rule: s.odd(5, "export-format"), LogName: insight.LogName{Values: "route=export,format=csv"}, Terms: insight.Terms{Limit: 2, Window: 60}, Counter: insight.Counter{Used: 2, NextFree: 31, Empty: 44, History: hitsOver(60, 2, 31)}, Shadow: true, ObserveOverride: true},
 		{Domain: "internal", Rule: s.odd(3, "payments"), Unlimited: true},
 	}
@@ -349,7 +351,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 		u.Next = "100"
 	case "degraded":
 		u.Limits[0].Scope, u.Limits[0].Local = "global", true
-		u.Source, u.Problem = "local", "what is used of 1 of 5 limits cannot be known while a part of Redis is unavailable: the numbers are those of this instance alone"
+		u.Source, u.Problem = "local", "what is used of 1 of 6 limits cannot be known while a part of Redis is unavailable: the numbers are those of this instance alone"
 	case "hostile":
 		u.Problem = Hostile[0]
 	}

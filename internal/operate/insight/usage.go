@@ -234,6 +234,10 @@ func (l *LimitUsage) Passes() string {
 		return "A request passes now, up to a cost of " + l.Hits(l.Remaining) + "."
 	case l.limit().Policy == window.InFlight:
 		return "A request passes when another one ends, in " + words.Seconds(l.NextFree) + " at the latest."
+	case l.Reserved > 0:
+		return "A request passes when another one ends and has cost less than it reserved, or in " + words.Seconds(l.NextFree) + "."
+	case l.Currency != "":
+		return "A request passes in " + words.Seconds(l.NextFree) + "."
 	default:
 		return "A request of cost 1 passes in " + words.Seconds(l.NextFree) + "."
 	}

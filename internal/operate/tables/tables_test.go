@@ -45,6 +45,10 @@ func TestUsedUp(t *testing.T) {
 		{insight.LimitUsage{Terms: insight.Terms{Policy: "sliding", Limit: 5, Window: 60}, Counter: insight.Counter{Used: 5, NextFree: 12}}, "r: 5 used of 5 per 1m. A request of cost 1 passes in 12s."},
 		{insight.LimitUsage{Terms: insight.Terms{Policy: "token_bucket", Limit: 5, Rate: 20, Window: 60}, Counter: insight.Counter{Used: 9, NextFree: 15}}, "r: 9 used of 20 per 1m, bursts of 5. A request of cost 1 passes in 15s."},
 		{insight.LimitUsage{Terms: insight.Terms{Policy: "calendar", Limit: 5, Window: 30 * 86400}, Counter: insight.Counter{Used: 5, NextFree: 3600}}, "r: 5 used of 5 per month. A request of cost 1 passes in 1h."},
+		{
+			insight.LimitUsage{Budget: true, Terms: insight.Terms{Policy: "calendar", Limit: 500_000_000, Window: 30 * 86400, Currency: "usd"}, Counter: insight.Counter{Used: 496_900_000, Reserved: 3_100_000, NextFree: 3600}},
+			"r: 496.90 of 500.00 USD used, 3.10 reserved. A request passes when another one ends and has cost less than it reserved, or in 1h.",
+		},
 		{insight.LimitUsage{Terms: insight.Terms{Policy: "in_flight", Limit: 5, Window: 300}, Counter: insight.Counter{Used: 5, NextFree: 200}}, "r: 5 used of 5 requests in flight. A request passes when another one ends, in 3m20s at the latest."},
 	} {
 		tt.limit.Rule = "r"
