@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/random"
+	"github.com/slidegate/slidegate/test/servers"
 	"github.com/slidegate/slidegate/test/stack"
 )
 
@@ -276,12 +277,6 @@ func (tr *trial) judge(tokens int) {
 	}
 }
 
-// eachStore runs a test on the store in memory.
-func eachStore(t *testing.T, f func(t *testing.T, settings map[string]string)) {
-	t.Parallel()
-	f(t, map[string]string{stack.EnvStoreType: "memory"})
-}
-
 // streams is how many requests a test sends: long has ten thousand for all of them.
 func streams() int {
 	if os.Getenv("SLIDEGATE_TEST_LONG") != "" {
@@ -298,9 +293,9 @@ const mean = 30
 func TestLedger(t *testing.T) {
 	for file, names := range files(t) {
 		t.Run(file, func(t *testing.T) {
-			eachStore(t, func(t *testing.T, settings map[string]string) {
+			stack.EachStore(t, func(t *testing.T, settings map[string]string) {
 				n := streams()
-				tokens := n * mean * 6 / 10
+				tokens := n * mean * 9 / 10
 				tr := newTrial(t, file, names, tokens, "10m", settings, 1)
 				tr.run(n, nil)
 				tr.judge(tokens)
@@ -317,12 +312,12 @@ func TestLedger(t *testing.T) {
 func TestKills(t *testing.T) {
 	for file, names := range files(t) {
 		t.Run(file, func(t *testing.T) {
-			eachStore(t, func(t *testing.T, settings map[string]string) {
+			stack.EachStore(t, func(t *testing.T, settings map[string]string) {
 				n, instances := streams(), 1
 				if settings[stack.EnvStoreType] == "redis" {
 					instances = 2
 				}
-				tokens := n * mean * 8 / 10
+				tokens := n * mean * 9 / 10
 				tr := newTrial(t, file, names, tokens, "3s", settings, instances)
 				kills := map[int]func(){n / 5: tr.restartEnvoy, n / 2: tr.restartEnvoy}
 				if instances > 1 {
@@ -331,6 +326,26 @@ func TestKills(t *testing.T) {
 				tr.run(n, kills)
 				tr.judge(tokens)
 			})
+		})
+	}
+}
+
+// TestFailover has a replica take the place of Redis in the middle.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	for file, names := range files(t) {
+		if file != "budgets-1.36.yaml" && os.Getenv("SLIDEGATE_TEST_LONG") == "" {
+			continue
+		}
+		t.Run(file, func(t *testing.T) {
+			n := streams()
+			tokens := n * mean * 9 / 10
+			set := servers.StartSentinel(t, servers.SentinelOptions{})
+			env := stack.OnRedis("")
+			env[stack.EnvRedisURL] = "redis-sentinel://" + strings.Join(set.Sentinels(), ",") + "/" + set.MasterName()
+			tr := newTrial(t, file, names, tokens, "3s", env, 2)
+			tr.run(n, map[int]func(){n / 2: set.Failover})
+			tr.judge(tokens)
 		})
 	}
 }
