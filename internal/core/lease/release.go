@@ -115,7 +115,7 @@ func (s *Store) sendReleases(ctx context.Context, releaser window.Releaser) {
 				if err != nil {
 					r.fail(err, s.clock())
 					s.releases.mu.Lock()
-					s.releases.waiting[r.end.Stream] = r
+					s.releases.waiting[0] = r
 					s.releases.mu.Unlock()
 					pause = min(2*pause, maxReleasePause)
 					break
