@@ -143,7 +143,7 @@ console-screenshots: test-servers ## write the pictures of docs/operate.md to do
 	FONTCONFIG_FILE='$(CURDIR)/test/console/fonts.conf' go test -C test/console -count=1 -run '^TestScreenshots$$' . -screenshots '$(CURDIR)/docs/img'
 
 # The tests with a running rls.
-ENDTOEND := $(addprefix ./test/,authorization dropin guides inflight limits outage replay serving tiers)
+ENDTOEND := $(addprefix ./test/,authorization budgets dropin guides inflight limits outage replay serving tiers)
 # $(call race,MODULE,PACKAGES) tests packages of the module in a folder.
 race = go test -C $(1) -race -count=1 -timeout 20m $(2)
 

@@ -43,7 +43,7 @@ type Rule struct {
 	// Limits is true if the rule denies, and Observed says which part of it only observes.
 	Limits   bool
 	Observed string
-	// Holds is true if a request holds something until its end: a place, or what it has reserved. Hold is
+	// Holds is true if a request holds something until its end: a slot, or what it has reserved. Hold is
 	// for how long at most; zero: unknown.
 	Holds bool
 	Hold  time.Duration

@@ -79,7 +79,7 @@ func (in *input) ends(r *route) {
 	case by == nil:
 		return
 	case end == nil:
-		in.report(noEnd, r.where, "Requests of this route hold something of the %s until they end, and Envoy reports no end: it stays held until hold is over.", rule)
+		in.report(noEnd, r.where, "Requests of this route hold something of the %s until they end, and Envoy reports no end: it is free only after hold.", rule)
 		return
 	case end.filter.at >= by.at:
 		in.report(endBehind, end.filter.where(), "The filter reports ends, and is not before %s. If a client leaves while that waits for rls, Envoy does not report the end.", by.Name)
