@@ -22,18 +22,18 @@ import (
 	"github.com/slidegate/slidegate/test/stack"
 )
 
-// rulesOf has a budget for each key.
+// rulesOf has two budgets for each key.
 func rulesOf(tokens int, hold string) string {
-	return fmt.Sprintf(`
-domain: edge
-descriptors:
-  - key: budget
-    value: tokens
-    descriptors:
-      - key: api_key
-        rate_limit: {name: tokens, window: 1h, requests: %d, budget: {reserve: 4096, max: 200000, hold: %s}}
-`, tokens, hold)
+	text := "domain: edge\ndescriptors:\n"
+	for name, limit := range map[string]int{"tokens": tokens, "usd": dollars * tokens} {
+		text += fmt.Sprintf("  - {key: budget, value: %s, descriptors: [{key: api_key, rate_limit: {name: %s, window: 1h, requests: %d, budget: {reserve: 4096, hold: %s}}}]}\n", name, name, limit, hold)
+	}
+	return text
 }
+
+// dollars are the millionths of the budget in dollars for each token of the other one: so many that both
+// are met at about the same time.
+const dollars = 11
 
 // A trial is Envoy with budgets before a provider, and clients that leave.
 type trial struct {
@@ -237,43 +237,58 @@ func (s stalled) Read([]byte) (int, error) {
 	return 0, s.Err()
 }
 
-// state asks rls what of the budget is free, and what is reserved. A question charges nothing.
-func (tr *trial) state() (free, reserved int) {
-	_, out := stack.PostJSON(tr.t, tr.rls[0].HTTP(), stack.Request(0, "budget=tokens,api_key="+key))
+// state asks rls what of a budget is free, and what is reserved. A question charges nothing.
+func (tr *trial) state(budget string) (free, reserved int) {
+	_, out := stack.PostJSON(tr.t, tr.rls[0].HTTP(), stack.Request(0, "budget="+budget+",api_key="+key))
 	if len(out.GetStatuses()) == 0 {
 		return -1, -1
 	}
 	return int(out.GetStatuses()[0].GetLimitRemaining()), int(out.GetDynamicMetadata().GetFields()["reserved"].GetNumberValue())
 }
 
-// judge waits until nothing is reserved, and compares what rls has charged with the ledger.
+// judge compares what rls has charged with the ledger.
 func (tr *trial) judge(tokens int) {
 	tr.t.Helper()
-	var free, reserved int
-	defer func() {
-		if reserved != 0 {
-			tr.t.Errorf("at rest %d are reserved and %d are free", reserved, free)
-		}
-	}()
-	process.Eventually(tr.t, "nothing to be reserved at rest", func() bool {
-		free, reserved = tr.state()
-		return reserved == 0
-	})
-	cost, requests := tr.app.ledger(key)
-	spent := tokens - free
 	var seen []string
 	tr.statuses.Range(func(what, n any) bool {
 		seen = append(seen, fmt.Sprintf("%s: %d", what, n.(*atomic.Int64).Load()))
 		return true
 	})
 	slices.Sort(seen)
-	tr.t.Logf("seed %d: the budget is %d; %d requests have cost %d; rls has charged %d, which is %.1f %% more\n%s",
-		tr.seed, tokens, requests, cost, spent, 100*float64(spent-cost)/float64(max(1, cost)), strings.Join(seen, "\n"))
-	if cost > tokens {
-		tr.t.Errorf("the requests have cost %d, and the budget is %d", cost, tokens)
+	tr.t.Logf("seed %d\n%s", tr.seed, strings.Join(seen, "\n"))
+	tr.compare("tokens", tokens, func() (cost, requests int) {
+		cost, _, requests = tr.app.ledger(key)
+		return cost, requests
+	})
+	if tr.file == "budgets.yaml" {
+		tr.compare("usd", dollars*tokens, func() (cost, requests int) {
+			_, cost, requests = tr.app.ledger(key)
+			return cost, requests
+		})
+	}
+}
+
+// compare waits until nothing of a budget is reserved, and compares what is spent with the ledger.
+func (tr *trial) compare(budget string, limit int, ledger func() (cost, requests int)) {
+	tr.t.Helper()
+	var free, reserved int
+	defer func() {
+		if reserved != 0 {
+			tr.t.Errorf("%s: at rest %d are reserved and %d are free", budget, reserved, free)
+		}
+	}()
+	process.Eventually(tr.t, "nothing to be reserved at rest", func() bool {
+		free, reserved = tr.state(budget)
+		return reserved == 0
+	})
+	cost, requests := ledger()
+	spent := limit - free
+	tr.t.Logf("the budget is %d %s; %d requests have cost %d; rls has charged %d, which is %.1f %% more", limit, budget, requests, cost, spent, 100*float64(spent-cost)/float64(max(1, cost)))
+	if cost > limit {
+		tr.t.Errorf("the requests have cost %d %s, and the budget is %d", cost, budget, limit)
 	}
 	if cost > spent {
-		tr.t.Errorf("the requests have cost %d, and rls has charged %d", cost, spent)
+		tr.t.Errorf("the requests have cost %d %s, and rls has charged %d", cost, budget, spent)
 	}
 }
 

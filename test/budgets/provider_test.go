@@ -74,25 +74,27 @@ var apis = map[string]api{
 //	              never ends
 type provider struct {
 	mu    sync.Mutex
-	spent map[string]int // by key
+	spent map[string]int // tokens by key
+	money map[string]int // millionths of a dollar by key, at the prices of budgets.yaml
 	tries map[string]int // by x-id
 	all   int            // requests that have reached it
 }
 
-func (p *provider) spend(key string, tokens int) {
+func (p *provider) spend(key string, in, out int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.spent == nil {
-		p.spent = make(map[string]int)
+		p.spent, p.money = make(map[string]int), make(map[string]int)
 	}
-	p.spent[key] += tokens
+	p.spent[key] += in + out
+	p.money[key] += 3*in + 15*out
 }
 
 // ledger returns what a key has cost so far, and how many requests of all keys have come.
-func (p *provider) ledger(key string) (tokens, requests int) {
+func (p *provider) ledger(key string) (tokens, money, requests int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.spent[key], p.all
+	return p.spent[key], p.money[key], p.all
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +127,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case does == "reset":
 		panic(http.ErrAbortHandler)
 	}
-	p.spend(key, in)
+	p.spend(key, in, 0)
 	if does == "hang" {
 		<-r.Context().Done()
 		return
@@ -135,7 +137,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !asks.Stream {
 		p.pause(r.Context(), r.Header.Get("x-pace"))
-		p.spend(key, out)
+		p.spend(key, 0, out)
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = io.WriteString(w, is.usage(in, out))
 		return
@@ -153,7 +155,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p.pause(r.Context(), r.Header.Get("x-pace")); r.Context().Err() != nil {
 			return
 		}
-		p.spend(key, 1)
+		p.spend(key, 0, 1)
 		say(is.text)
 		switch {
 		case i < out/2:
