@@ -26,7 +26,7 @@ import (
 func rulesOf(tokens int, hold string) string {
 	text := "domain: edge\ndescriptors:\n"
 	for name, limit := range map[string]int{"tokens": tokens, "usd": dollars * tokens} {
-		text += fmt.Sprintf("  - {key: budget, value: %s, descriptors: [{key: api_key, rate_limit: {name: %s, window: 1h, requests: %d, budget: {reserve: 4096, hold: %s}}}]}\n", name, name, limit, hold)
+		text += fmt.Sprintf("  - {key: budget, value: %s, descriptors: [{key: api_key, rate_limit: {name: %s, window: 1h, requests: %d, on_store_error: deny, budget: {reserve: 4096, hold: %s}}}]}\n", name, name, limit, hold)
 	}
 	return text
 }
@@ -161,11 +161,14 @@ var ends = []end{
 	{name: "no upstream", route: "refused"},
 }
 
-// run sends n requests, of which 30 % end in one of the ways above. each runs after so many.
+// run sends n requests, of which 30 % end in one of the ways above. each runs after so many, and has
+// returned before the last tenth of them.
 func (tr *trial) run(n int, each map[int]func()) {
 	tr.t.Helper()
 	clients := []*http.Client{client(tr.t, false), client(tr.t, true)}
 	var next atomic.Int64
+	var under sync.WaitGroup
+	under.Add(len(each))
 	process.Concurrently(tr.t, 16, func(worker int) error {
 		r := rand.New(rand.NewPCG(tr.seed, uint64(worker)))
 		for {
@@ -175,6 +178,10 @@ func (tr *trial) run(n int, each map[int]func()) {
 			}
 			if do := each[i]; do != nil {
 				do()
+				under.Done()
+			}
+			if i >= n*9/10 {
+				under.Wait()
 			}
 			is := end{name: "as it should"}
 			if r.IntN(10) < 3 {
@@ -357,6 +364,7 @@ func TestFailover(t *testing.T) {
 			tokens := n * mean * 9 / 10
 			set := servers.StartSentinel(t, servers.SentinelOptions{})
 			env := stack.OnRedis("")
+			env[stack.EnvStoreTimeout] = "50ms" // so rls denies meanwhile, and Envoy sends ends again
 			env[stack.EnvRedisURL] = "redis-sentinel://" + strings.Join(set.Sentinels(), ",") + "/" + set.MasterName()
 			tr := newTrial(t, file, names, tokens, "3s", env, 2)
 			tr.run(n, map[int]func(){n / 2: set.Failover})
