@@ -2,6 +2,7 @@
 // the bytes of its answer. They decide nothing. Read them in this order:
 //
 //   - unary: a gRPC server that answers a call on the goroutine that has read it.
+//   - coroutine: runs calls that pause while a store is asked about several.
 //   - grpcserver: makes the server of the settings: that one, or grpc-go.
 //   - adapter: the one way of a call: memory, decode, decide, append, release.
 //   - ratelimit: the method ShouldRateLimit of Envoy, over gRPC and as JSON over HTTP.

@@ -2,23 +2,18 @@ package unary
 
 import (
 	"context"
-	"errors"
-	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/edge/coroutine"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-const (
-	// handOver is how long the goroutine that reads waits for the calls of a burst. Then another one
-	// reads on, so that a slow store holds up neither PINGs nor later calls.
-	handOver = time.Millisecond
-	// maxRoutines is how many idle routines a server keeps.
-	maxRoutines = 256
-)
+// handOver is how long the goroutine that reads waits for the calls of a burst, or up to twice that.
+// Then another one reads on, so that a slow store holds up neither PINGs nor later calls.
+const handOver = time.Millisecond
 
 // A burst is the calls of a connection that pause until the goroutine that reads has no more whole
 // frames. Then that goroutine waits for all of them at once.
@@ -26,7 +21,7 @@ type burst struct {
 	conn   *conn
 	paused []*paused
 	state  atomic.Int32
-	timer  *time.Timer // nil until the first wait
+	since  atomic.Int64 // when the wait began, from the start of the server
 }
 
 // States of a burst.
@@ -36,15 +31,19 @@ const (
 	handedOver       // another goroutine reads on
 )
 
-// A paused is a call in a routine, and its context. The context has a [window.Pauser], and no timer: a
-// call that pauses ends before its deadline.
+// A paused is a call in a coroutine, and its context. The context has a [window.Pauser], and no timer:
+// a call that pauses ends before its deadline.
 type paused struct {
 	context.Context
 	call     Call
 	stream   *stream
 	deadline time.Time
-	routine  *routine
+	routine  *coroutine.Coroutine
 	until    window.Flusher // what the call waits for
+
+	answer  []byte
+	decided bool
+	err     error
 }
 
 // Deadline and Value implement context.Context.
@@ -56,128 +55,59 @@ func (p *paused) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// A routine is a coroutine that handles one call after another. It runs only while the goroutine of
-// its caller stands still in next.
-type routine struct {
-	next  func() (window.Flusher, bool) // runs until the call pauses, or until it is handled: then it returns nil
-	stop  func()
-	yield func(window.Flusher) bool
-
-	paused  *paused
-	answer  []byte
-	decided bool
-	err     error
+// Run implements [coroutine.Job].
+func (p *paused) Run(c *coroutine.Coroutine) {
+	p.answer, p.decided, p.err = p.stream.method.handler(p, window.NoWait, &p.call, append(c.Memory[:0], 0, 0, 0, 0, 0))
 }
 
-func newRoutine() *routine {
-	t := new(routine)
-	t.next, t.stop = iter.Pull(func(yield func(window.Flusher) bool) {
-		t.yield = yield
-		for more := true; more; more = yield(nil) {
-			p := t.paused
-			t.answer, t.decided, t.err = p.stream.method.handler(p, window.NoWait, &p.call, append(t.answer[:0], 0, 0, 0, 0, 0))
-		}
-	})
-	return t
-}
-
-// Pause implements window.Pauser.
-func (t *routine) Pause(until window.Flusher) error {
-	if !t.yield(until) {
-		return errors.New("the server has given the call up")
-	}
-	return nil
-}
-
-// routines are the idle ones of a server.
-type routines struct {
-	mu   sync.Mutex
-	idle []*routine
-}
-
-func (s *routines) get() *routine {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.idle); n > 0 {
-		t := s.idle[n-1]
-		s.idle = s.idle[:n-1]
-		return t
-	}
-	return newRoutine()
-}
-
-// put keeps a routine whose call has ended.
-func (s *routines) put(t *routine) {
-	t.paused, t.err = nil, nil
-	if cap(t.answer) > maxAnswerKept {
-		t.answer = nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.idle) < maxRoutines {
-		s.idle = append(s.idle, t)
-	} else {
-		t.stop()
-	}
-}
-
-// close ends all idle routines.
-func (s *routines) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.idle {
-		t.stop()
-	}
-	s.idle = nil
-}
-
-// pause asks the Handler of a call once more, in a routine. If the call pauses, it is a part of the
+// pause asks the Handler of a call once more, in a coroutine. If the call pauses, it is a part of the
 // burst.
 func (r *reader) pause(st *stream, call *Call) {
-	p := &paused{Context: r.ctx, call: *call, stream: st, deadline: st.request.deadline, routine: r.server.routines.get()}
-	p.routine.paused = p
+	p := &paused{Context: r.ctx, call: *call, stream: st, deadline: st.request.deadline, routine: r.server.routines.Get()}
 	r.handOff(st)
 	b := r.handling.burst
 	if b == nil {
 		b = &burst{conn: r.conn}
 		r.handling.burst = b
 	}
-	if b.resume(p) {
+	if p.until = p.routine.Start(p); p.until != nil {
 		b.paused = append(b.paused, p)
+	} else {
+		b.end(p)
 	}
 }
 
-// resume lets the Handler of a call go on. It reports whether the call has paused. Otherwise it is
-// answered, or another goroutine waits for the Handler.
-func (b *burst) resume(p *paused) (again bool) {
-	t, c := p.routine, b.conn
-	if p.until, _ = t.next(); p.until != nil {
-		return true
-	}
-	if t.err == nil && !t.decided {
+// end answers a call whose Handler has returned, or lets another goroutine wait for the Handler.
+func (b *burst) end(p *paused) {
+	c := b.conn
+	if p.err == nil && !p.decided {
 		c.spawn(p.stream, p.deadline, waiting(p.stream.method.handler, &p.call))
 	} else {
-		c.handled(p.stream, result(t.answer, t.err), b)
+		c.handled(p.stream, result(p.answer, p.err), b)
 	}
-	c.server.routines.put(t)
-	return false
+	if p.answer != nil && cap(p.answer) <= maxAnswerKept {
+		p.routine.Memory = p.answer
+	}
+	c.server.routines.Put(p.routine)
 }
 
 // settle waits until all calls are answered.
 func (b *burst) settle() {
 	defer func() {
 		for _, p := range b.paused { // only if a bug panics
-			p.routine.stop()
+			p.routine.Stop()
 		}
 	}()
 	for len(b.paused) > 0 {
 		b.flush()
 		for i := 0; i < len(b.paused); {
-			if b.resume(b.paused[i]) {
+			p := b.paused[i]
+			if p.until = p.routine.Next(); p.until != nil {
 				i++
-			} else {
-				b.paused = slices.Delete(b.paused, i, i+1)
+				continue
 			}
+			b.end(p)
+			b.paused = slices.Delete(b.paused, i, i+1)
 		}
 	}
 }
@@ -201,25 +131,52 @@ func (r *reader) settle() (handed bool) {
 	r.handling.burst = nil
 	r.flush()
 	s.gone.Add(1) // for the other goroutine
+	b.since.Store(int64(time.Since(s.start)))
 	b.state.Store(settling)
-	if b.timer == nil {
-		b.timer = time.AfterFunc(handOver, func() {
-			if b.state.CompareAndSwap(settling, handedOver) {
-				r.serve(nil)
-			}
-		})
-	} else {
-		b.timer.Reset(handOver)
-	}
+	r.handling.watch.over(r, b)
 	b.settle()
 	if !b.state.CompareAndSwap(settling, gathering) {
 		b.conn.flush()
 		return true
 	}
-	b.timer.Stop()
 	s.gone.Done()
 	r.handling.burst = b
 	return false
+}
+
+// A watch lets another goroutine read on while a burst takes long. Its timer is not stopped when a
+// burst was quick, and not set again while it runs: that would wake a thread for every burst.
+type watch struct {
+	timer *time.Timer // nil: no burst has waited yet
+	runs  atomic.Bool
+	burst atomic.Pointer[burst]
+}
+
+// over watches the burst for which the goroutine that reads begins to wait.
+func (w *watch) over(r *reader, b *burst) {
+	w.burst.Store(b)
+	if w.timer == nil {
+		w.timer = time.AfterFunc(time.Hour, func() { w.check(r) })
+	}
+	if !w.runs.Swap(true) {
+		w.timer.Reset(handOver)
+	}
+}
+
+// check hands over the reading if the burst takes long.
+func (w *watch) check(r *reader) {
+	w.runs.Store(false)
+	b := w.burst.Load()
+	if b.state.Load() != settling {
+		return
+	}
+	if left := handOver - (time.Since(r.server.start) - time.Duration(b.since.Load())); left > 0 {
+		if !w.runs.Swap(true) {
+			w.timer.Reset(left)
+		}
+	} else if b.state.CompareAndSwap(settling, handedOver) {
+		r.serve(nil)
+	}
 }
 
 // settleApart is settle for a goroutine that cannot wait.

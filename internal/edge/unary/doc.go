@@ -99,7 +99,7 @@
 //
 // An idle connection holds one goroutine, a buffer of 8 KiB, the two header tables, and
 // memory for the next calls: some dozens of streams, one frame, one answer and one header
-// block. A server keeps up to 256 coroutines.
+// block. A server keeps up to 256 coroutines, and ends those that it did not need for a second or two.
 //
 // # Errors
 //

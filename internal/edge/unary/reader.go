@@ -66,6 +66,7 @@ type handling struct {
 	call   Call   // is answered without waiting
 	memory []byte // of the answers of such calls
 	burst  *burst // has the calls that have paused; nil: none has
+	watch  watch
 }
 
 // serve reads until the connection ends, or until another goroutine reads on. begin, unless it is nil, reads

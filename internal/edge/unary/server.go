@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that is used where none is set
 	"google.golang.org/grpc/metadata"
+
+	"github.com/slidegate/slidegate/internal/edge/coroutine"
 )
 
 // A Call is one request on its way through a [Handler].
@@ -173,7 +175,7 @@ type Server struct {
 	stopping  bool
 	halt      chan struct{}  // closed when the server stops to accept
 	gone      sync.WaitGroup // connections and handlers
-	routines  routines
+	routines  coroutine.Pool
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -312,7 +314,7 @@ func (s *Server) GracefulStop() {
 		go c.drain(reasonDrain) // on its own goroutine, because a client may not read
 	}
 	s.gone.Wait()
-	s.routines.close()
+	s.routines.Close()
 }
 
 // Stop closes all connections at once. It returns when all handlers have returned.
@@ -321,7 +323,7 @@ func (s *Server) Stop() {
 		_ = c.raw.Close()
 	}
 	s.gone.Wait()
-	s.routines.close()
+	s.routines.Close()
 }
 
 // now returns the time from the start of the server to its last tick.
@@ -358,6 +360,7 @@ func (s *Server) tick() {
 		case <-ticker.C:
 		}
 		s.coarse.Store(int64(time.Since(s.start)))
+		s.routines.Trim()
 		s.mu.Lock()
 		all := slices.Collect(maps.Keys(s.conns))
 		s.mu.Unlock()
