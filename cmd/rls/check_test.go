@@ -58,7 +58,7 @@ func TestCheck(t *testing.T) {
 		{name: "no Envoy", args: []string{"--envoy", "127.0.0.1:1", "--rules", rules}, code: 3, stderr: "does not answer"},
 		{name: "no service", args: []string{"--envoy-dump", dump, "--admin", "127.0.0.1:1"}, code: 3, stderr: "the admin port does not answer"},
 		{name: "no dump", args: []string{"--envoy-dump", dump + ".none", "--rules", rules}, code: 2, stderr: "dump.json.none"},
-		{name: "another file", args: []string{"--envoy-dump", rules, "--rules", rules}, code: 2, stderr: "the dump is not JSON as Envoy writes it"},
+		{name: "another file", args: []string{"--envoy-dump", rules, "--rules", rules}, code: 2, stderr: "the dump has no \"configs\""},
 		{name: "an unknown listener", args: []string{"--envoy-dump", dump, "--rules", rules, "--listener", "out"}, code: 2, stderr: `Envoy has no listener "out"`},
 		{name: "an unknown severity", args: []string{"--envoy-dump", dump, "--fail-on", "note"}, code: 2, stderr: "--fail-on: expected error or warning"},
 		{name: "instances with other rules", args: []string{"--envoy-dump", dump, "--admin", server.URL + "," + others.URL}, code: 3, stderr: "have other rules: check them one by one"},

@@ -12,6 +12,7 @@ import (
 type counting struct {
 	ways      []string // the policies of each tier that has a log, and the times of rates
 	inFlight  bool
+	reserves  bool // a limit has a budget
 	shortened bool // a calendar starts on a day that some months do not have
 }
 
@@ -26,6 +27,7 @@ func (c *counting) add(t *rules.Terms) {
 		}
 		way = append(way, name)
 		c.inFlight = c.inFlight || l.Policy == window.InFlight
+		c.reserves = c.reserves || l.Budget != nil
 		c.shortened = c.shortened || l.Calendar != nil && l.Calendar.Shortened()
 	}
 	slices.Sort(way)
@@ -45,6 +47,9 @@ func (c *counting) notes() (notes []string) {
 	}
 	if c.inFlight {
 		notes = append(notes, "requests in flight need the filters of envoy/in-flight.yaml: without its ids a slot is kept for 1 second, and without its ends until hold has passed")
+	}
+	if c.reserves {
+		notes = append(notes, "budgets need the filters of envoy/budgets.yaml: without its ids, or without its ends, each request costs its estimate")
 	}
 	return notes
 }

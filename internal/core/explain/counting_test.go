@@ -38,6 +38,7 @@ func TestNotesOfCounting(t *testing.T) {
 		"policies":  {tiers{terms(hits(0)), terms(bucket(time.Second), hits(window.Fixed)), terms(hits(0))}, []string{"tiers count with bucket-1s and fixed, or with sliding: a subject that changes between such tiers starts with nothing used"}},
 		"rates":     {tiers{terms(bucket(time.Second)), terms(bucket(time.Minute))}, []string{"tiers count with bucket-1m, or with bucket-1s: a subject that changes between such tiers starts with nothing used"}},
 		"in flight": {tiers{terms(hits(window.InFlight))}, []string{"requests in flight need the filters of envoy/in-flight.yaml: without its ids a slot is kept for 1 second, and without its ends until hold has passed"}},
+		"budgets":   {tiers{{Limits: []rules.Limit{{Budget: new(rules.Budget)}}}}, []string{"budgets need the filters of envoy/budgets.yaml: without its ids, or without its ends, each request costs its estimate"}},
 		"late":      {tiers{{Limits: []rules.Limit{{Calendar: late}}}}, []string{"in a month without that day the period starts on the last day"}},
 	} {
 		var count counting
