@@ -212,27 +212,3 @@ func TestKubernetesCommands(t *testing.T) {
 		t.Errorf("%s has %d lines of commands", kubernetesPage, commands)
 	}
 }
-
-// TestKubernetesEvents checks that each event of test/kubernetes/README.md names its tests, and that
-// each test of when_test.go is there.
-func TestKubernetesEvents(t *testing.T) {
-	const page, header = "test/kubernetes/README.md", "| event | test |\n|---|---|\n"
-	_, table, ok := strings.Cut(tree.Read(t, page), header)
-	if !ok {
-		t.Fatalf("%s has no table of events", page)
-	}
-	table, _, _ = strings.Cut(table, "\n\n")
-	have := tests(t)
-	for row := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
-		namesTests(t, page, row, have)
-	}
-	made := regexp.MustCompile(`(?m)^func (TestWhen\w+)`).FindAllStringSubmatch(tree.Read(t, "test/kubernetes/when_test.go"), -1)
-	if len(made) < 8 {
-		t.Errorf("test/kubernetes/when_test.go makes %d events", len(made))
-	}
-	for _, m := range made {
-		if !strings.Contains(table, "`"+m[1]+"`") {
-			t.Errorf("%s: no event for %s", page, m[1])
-		}
-	}
-}
