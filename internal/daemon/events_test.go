@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/metadata"
@@ -19,7 +20,80 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/operate/events"
+	"github.com/slidegate/slidegate/test/servers"
 )
+
+// dollarRules have a budget of 500 dollars a month.
+const dollarRules = `domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {name: dollars, unit: month, requests_per_unit: 500000000, policy: calendar, currency: usd, budget: {reserve: 1000000, hold: 10m}}
+`
+
+// askBudget reserves a cost for a stream, or settles it if end says why the stream has ended.
+func (r *testRun) askBudget(stream, end string, cost int) bool {
+	r.t.Helper()
+	all, md := fmt.Sprintf(`{"entries": [{"key": "api_key", "value": "%s"}], "hitsAddend": "%d"}`, usageKey, cost), []string{"x-slidegate-stream", stream}
+	if end != "" {
+		all, md = `{"entries": [{"key": "slidegate", "value": "end"}]}, `+all, append(md, "x-rls-end", end)
+	}
+	in := new(rlsv3.RateLimitRequest)
+	if err := protojson.Unmarshal([]byte(`{"domain": "edge", "descriptors": [`+all+`]}`), in); err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := rlsv3.NewRateLimitServiceClient(dial(r.t, r.GRPC[0])).ShouldRateLimit(metadata.AppendToOutgoingContext(r.t.Context(), md...), in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out.GetOverallCode() == rlsv3.RateLimitResponse_OK
+}
+
+// TestBudgetEventsOfInstances: two instances on one Redis give an event the same id, and both show what streams
+// have reserved.
+func TestBudgetEventsOfInstances(t *testing.T) {
+	server := servers.StartRedis(t)
+	ids := make(chan string, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ids <- r.Header.Get("webhook-id") }))
+	t.Cleanup(receiver.Close)
+	loaded, _, err := settings.Load("", []string{"SLIDEGATE_EVENTS_WEBHOOK=" + receiver.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := usageSettings(t)
+	onRedis(t, &s, server.Addr())
+	s.Events, s.Store.Timeout = loaded.Events, 2*time.Second
+	write(t, s.Rules.Path, dollarRules)
+	one, two := start(t, s), start(t, s)
+	wantUsage := func(r *testRun, text string) {
+		t.Helper()
+		if _, got := get(t, "http://"+r.Admin+"/v1/usage?subject=acme"); !strings.Contains(got, text) {
+			t.Errorf("usage has no %s: %s", text, got)
+		}
+	}
+	if !one.askBudget("a", "", 450_000_000) || !two.askBudget("a", "via_upstream", 420_000_000) {
+		t.Fatal("denied")
+	}
+	if !one.askBudget("b", "", 10_000_000) || !two.askBudget("c", "", 10_000_000) {
+		t.Fatal("denied")
+	}
+	if first, second := <-ids, <-ids; first != second || first == "" {
+		t.Errorf("the instances give one event the ids %q and %q", first, second)
+	}
+	size := func() string {
+		t.Helper()
+		n, err := server.Do("DBSIZE")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	keys := size()
+	wantUsage(one, `"used":420000000,"reserved":20000000,"remaining":60000000`)
+	wantUsage(two, `"used":420000000,"reserved":20000000,"remaining":60000000`)
+	if got := size(); got != keys {
+		t.Errorf("after a look at the usage Redis has %s keys, before it had %s", got, keys)
+	}
+}
 
 // TestBudgetEvents: the receiver of a webhook learns that 80 % and then all of a customer's budget is spent, with
 // a signature and without the customer's key. rls usage and the metrics say the same.
@@ -49,30 +123,9 @@ func TestBudgetEvents(t *testing.T) {
 	}
 	s := usageSettings(t)
 	s.Events = loaded.Events
-	write(t, s.Rules.Path, `domain: edge
-descriptors:
-  - key: api_key
-    rate_limit: {name: dollars, unit: month, requests_per_unit: 500000000, policy: calendar, currency: usd, budget: {reserve: 1000000, hold: 10m}}
-`)
+	write(t, s.Rules.Path, dollarRules)
 	r := start(t, s)
-	descriptor := `{"entries": [{"key": "api_key", "value": "` + usageKey + `"}], "hitsAddend": "%d"}`
-	ask := func(stream, end string, cost int) bool {
-		t.Helper()
-		all := fmt.Sprintf(descriptor, cost)
-		md := []string{"x-slidegate-stream", stream}
-		if end != "" {
-			all, md = `{"entries": [{"key": "slidegate", "value": "end"}]}, `+all, append(md, "x-rls-end", end)
-		}
-		in := new(rlsv3.RateLimitRequest)
-		if err := protojson.Unmarshal([]byte(`{"domain": "edge", "descriptors": [`+all+`]}`), in); err != nil {
-			t.Fatal(err)
-		}
-		out, err := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0])).ShouldRateLimit(metadata.AppendToOutgoingContext(t.Context(), md...), in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out.GetOverallCode() == rlsv3.RateLimitResponse_OK
-	}
+	ask := func(stream, end string, cost int) bool { t.Helper(); return r.askBudget(stream, end, cost) }
 	want := func(kind string, threshold int, spent, reserved uint64) {
 		t.Helper()
 		got := <-calls

@@ -257,8 +257,9 @@ func describeTerms(t *rules.Terms) string {
 		return "unlimited"
 	}
 	parts := make([]string, len(t.Limits))
-	for i, l := range t.Limits {
-		parts[i] = rules.FormatLimit(l.Limit)
+	for i := range t.Limits {
+		l := &t.Limits[i]
+		parts[i] = l.Text()
 		if starts := l.CalendarText(); starts != "" {
 			parts[i] += " (" + starts + ")"
 		}

@@ -158,11 +158,10 @@ func (s shop) wantWithout(status int) {
 	s.t.Helper()
 	s.slidegate.kubectl("scale", "deployment/slidegate", "--replicas=0")
 	s.eventually(func() error {
-		got, _, err := s.ask("/", "x-api-key: key-free")
-		if err == nil && got != status {
-			err = fmt.Errorf("without Slidegate: got %d, want %d", got, status)
+		if got, _, err := s.ask("/", "x-api-key: key-free"); got != status {
+			return fmt.Errorf("without Slidegate: got %d, %v, want %d", got, err, status)
 		}
-		return err
+		return nil
 	})
 	s.slidegate.kubectl("scale", "deployment/slidegate", "--replicas=1")
 	s.slidegate.rollout("deployment/slidegate")

@@ -110,7 +110,7 @@ func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *dec
 }
 
 func (e *Explanation) explainLimit(s *decide.LimitStatus, m *decide.Match, log window.LogID, inRedis func(window.LogID) string) {
-	e.addf("  rule %s%s: %s%s", s.Rule.Name, whose(s), rules.FormatLimit(s.Limit.Limit), modeOf(s))
+	e.addf("  rule %s%s: %s%s", s.Rule.Name, whose(s), s.Limit.Text(), modeOf(s))
 	if s.Source == verdict.SourceGrant {
 		e.addf("    granted: %s", m.Grant)
 	}
@@ -141,6 +141,10 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, m *decide.Match, log w
 		e.addf("    cost  %d, has no room until an active request ends", s.Cost)
 	case d.Never:
 		e.addf("    cost  %d, more than the limit: it is denied however long the caller waits", s.Cost)
+	case s.Limit.Budget != nil && d.Allowed:
+		e.addf("    cost  %s, has room: %s", rules.Amount(s.Cost, s.Limit.Currency), s.Limit.AppendUse(nil, s.Spent(), d.Reserved))
+	case s.Limit.Budget != nil:
+		e.addf("    cost  %s, has no room: %s", rules.Amount(s.Cost, s.Limit.Currency), s.Limit.AppendUse(nil, s.Spent(), d.Reserved))
 	case d.Allowed:
 		e.addf("    cost  %d, has room, %d remain", s.Cost, d.Remaining)
 	default:

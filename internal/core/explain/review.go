@@ -196,7 +196,7 @@ func tooCostly(cost uint64, tierName string, t *rules.Terms) string {
 		if tierName != "" {
 			who = " of tier " + tierName
 		}
-		return fmt.Sprintf("a request costs %d, above the limit of %s%s: each is denied, however long its caller waits", cost, rules.FormatLimit(l.Limit), who)
+		return fmt.Sprintf("a request costs %d, above the limit of %s%s: each is denied, however long its caller waits", cost, l.Text(), who)
 	}
 	return ""
 }
@@ -208,7 +208,7 @@ func reviewTerms(tierName string, t *rules.Terms, always bool) TermsReview {
 		lr := LimitReview{
 			Requests: l.Hits,
 			Window:   rules.FormatWindow(l.Window),
-			Limit:    rules.FormatLimit(l.Limit),
+			Limit:    l.Text(),
 			Policy:   l.Policy.String(),
 			Rate:     l.Rate,
 			Bytes:    packed.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),

@@ -89,6 +89,9 @@ func AppendLimit(b []byte, l window.Limit) []byte { return appendLimit(b, l, "")
 // AppendTo appends what [AppendLimit] does, with the currency of l.
 func (l *Limit) AppendTo(b []byte) []byte { return appendLimit(b, l.Limit, l.Currency) }
 
+// Text returns what [Limit.AppendTo] appends.
+func (l *Limit) Text() string { return string(l.AppendTo(nil)) }
+
 func appendLimit(b []byte, l window.Limit, currency string) []byte {
 	if l.Policy == window.TokenBucket {
 		b = appendWindow(append(appendAmount(b, uint64(l.Rate), currency, true), " per "...), l.Window)

@@ -114,6 +114,12 @@ var fieldCases = map[string]struct {
 	"Limit.Lease":         {nil, func(_ *testing.T, g *generation) { g.limit.Lease.Length = time.Second }, "lease"},
 	"Limit.Calendar":      {inMonth, func(t *testing.T, g *generation) { g.limit.Calendar = month(t, 5) }, "starts"},
 	"Limit.StartsLabel":   {inMonth, func(_ *testing.T, g *generation) { g.limit.StartsLabel = "day" }, "starts"},
+	"Limit.Budget":        {nil, budgeted, "budget"},
+	"Limit.Currency":      {nil, func(_ *testing.T, g *generation) { g.limit.Currency = "usd" }, "limits"},
+	"Budget.Reserve":      {budgeted, func(_ *testing.T, g *generation) { g.limit.Budget.Reserve = 2 }, "budget"},
+	"Budget.Max":          {budgeted, func(_ *testing.T, g *generation) { g.limit.Budget.Max = 4 }, "budget"},
+	"Budget.Hold":         {budgeted, func(_ *testing.T, g *generation) { g.limit.Budget.Hold = time.Hour }, "budget"},
+	"Budget.PerByte":      {budgeted, func(_ *testing.T, g *generation) { g.limit.Budget.PerByte = 0.5 }, "budget"},
 	"Lease.Length":        {nil, func(_ *testing.T, g *generation) { g.limit.Lease.Length = time.Second }, "lease"},
 	"Lease.Hits":          {leased, func(_ *testing.T, g *generation) { g.limit.Lease.Hits = 3 }, "lease"},
 	"window.Limit.Hits":   {nil, func(_ *testing.T, g *generation) { g.limit.Hits++ }, "limits"},
@@ -154,6 +160,10 @@ func once(entry string, d time.Duration, retries uint8) rules.ChargeOnce {
 
 func once1(_ *testing.T, g *generation) { g.rule.Charge.Once = once("key", time.Minute, 1) }
 
+func budgeted(_ *testing.T, g *generation) {
+	g.limit.Budget = &rules.Budget{Budget: window.Budget{Hold: time.Minute}, Reserve: 1, Max: 3}
+}
+
 func leased(_ *testing.T, g *generation) { g.limit.Lease.Length = time.Second }
 
 // meaningless are fields that mean nothing to requests, with the reason.
@@ -171,7 +181,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 	types := []reflect.Type{
 		reflect.TypeFor[rules.Rule](), reflect.TypeFor[rules.Charge](), reflect.TypeFor[rules.ChargeOnce](), reflect.TypeFor[rules.Storage](), reflect.TypeFor[rules.Answer](),
 		reflect.TypeFor[rules.Denial](), reflect.TypeFor[rules.Metric](), reflect.TypeFor[rules.Terms](), reflect.TypeFor[rules.Limit](), reflect.TypeFor[window.Lease](),
-		reflect.TypeFor[window.Limit](), reflect.TypeFor[tier.Subject](), reflect.TypeFor[tier.Extra](), reflect.TypeFor[tier.Override](),
+		reflect.TypeFor[rules.Budget](), reflect.TypeFor[window.Budget](), reflect.TypeFor[window.Limit](), reflect.TypeFor[tier.Subject](), reflect.TypeFor[tier.Extra](), reflect.TypeFor[tier.Override](),
 	}
 	for _, of := range types {
 		name := of.Name()

@@ -113,7 +113,7 @@ func (l *live) caller(logs []insight.LimitUsage) {
 			continue
 		}
 		at := slices.IndexFunc(logs, func(u insight.LimitUsage) bool { return sameLog(&u, limit) })
-		if at >= 0 && !changed && logs[at].Amount() == rules.FormatLimit(limit.Limit.Limit) {
+		if at >= 0 && !changed && logs[at].Amount() == limit.Limit.Text() {
 			continue
 		}
 		was, history := amounts(logs), Empty
@@ -127,7 +127,7 @@ func (l *live) caller(logs []insight.LimitUsage) {
 		if fraction := rule.TermsOf(limit.Tier).Observe; fraction > 0 && fraction < 1 && !strings.Contains(one.Log, hiddenValue) {
 			observed = identity.Observes(fraction, one.Log)
 		}
-		of := l.limit(rule, was, rules.FormatLimit(limit.Limit.Limit), history, observed)
+		of := l.limit(rule, was, limit.Limit.Text(), history, observed)
 		of.Logs++
 		switch {
 		case history == Empty:

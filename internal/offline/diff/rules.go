@@ -361,6 +361,12 @@ var limitParts = []limitPart{
 		return rules.FormatLease(l.Lease)
 	}},
 	{"starts", true, func(l *rules.Limit) string { return l.CalendarText() }},
+	{"budget", true, func(l *rules.Limit) string {
+		if l.Budget == nil {
+			return "none"
+		}
+		return fmt.Sprintf("reserve %d up to %d for %s, bytes %v", l.Budget.Reserve, l.Budget.Max, rules.FormatWindow(l.Budget.Hold), l.Budget.PerByte)
+	}},
 }
 
 // join describes the part of several limits.

@@ -101,7 +101,7 @@ func textOf(all []explain.AccountLimit) string {
 		if l.Unlimited {
 			return "unlimited"
 		}
-		text := rules.FormatLimit(l.Limit.Limit)
+		text := l.Limit.Text()
 		if l.Limit.Policy == window.InFlight {
 			text += ", hold " + rules.FormatWindow(l.Limit.Window)
 		}

@@ -283,7 +283,7 @@ func (p *part) words() string {
 	case p.limit.Limit == (window.Limit{}):
 		return "other overrides"
 	default:
-		return rules.FormatLimit(p.limit.Limit)
+		return p.limit.Text()
 	}
 }
 

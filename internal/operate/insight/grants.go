@@ -265,7 +265,7 @@ func (i *Insight) raises(ctx context.Context, s *subject, who grant.Caller, all 
 			if a.Raise(&raised) {
 				return nil
 			}
-			has = fmt.Sprintf("it does not raise the limit, which is %s: give a factor, or a larger number for the same window", rules.FormatLimit(l.Limit.Limit))
+			has = fmt.Sprintf("it does not raise the limit, which is %s: give a factor, or a larger number for the same window", l.Limit.Text())
 		}
 	}
 	return badQuery("nothing to grant under the rule %s: %s", all[0].Name, has)

@@ -177,7 +177,7 @@ func TermsOf(l *rules.Limit) Terms {
 func (t *Terms) of() *rules.Limit { return &rules.Limit{Limit: t.limit(), Currency: t.Currency} }
 
 // Amount returns the limit as operators read it: 100 per 1m, or 500.00 USD per month.
-func (t *Terms) Amount() string { return string(t.of().AppendTo(nil)) }
+func (t *Terms) Amount() string { return t.of().Text() }
 
 // UseOf returns how much of a budget is used: 12.40 of 500.00 USD used, 3.10 reserved.
 func (t *Terms) UseOf(spent, reserved uint64) string {
