@@ -2,9 +2,11 @@ package stack
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,4 +112,30 @@ func (c *Client) Want(status, n int, path string, header ...string) {
 			c.t.Errorf("request %d of %d for %s %q: got %d, want %d (%v)", i+1, n, path, header, got.Status, status, got.Header)
 		}
 	}
+}
+
+// A Problem is the body of a denial.
+type Problem struct {
+	Type       string   `json:"type"`
+	Title      string   `json:"title"`
+	Status     int      `json:"status"`
+	Detail     string   `json:"detail"`
+	Rule       string   `json:"rule"`
+	Limit      int      `json:"limit"`
+	Window     float64  `json:"window"`
+	RetryAfter int      `json:"retry_after"`
+	Cost       uint64   `json:"cost"`
+	Violated   []string `json:"violated-policies"`
+}
+
+// ProblemOf reads the body of a denial.
+func ProblemOf(t *testing.T, a Answer) Problem {
+	t.Helper()
+	var p Problem
+	d := json.NewDecoder(strings.NewReader(a.Body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		t.Errorf("the body of a %d is no problem document: %v: %q", a.Status, err, a.Body)
+	}
+	return p
 }
