@@ -204,13 +204,7 @@ func (p Problem) String() string { return strict.Problem(p).String() }
 type Problems []Problem
 
 // Error returns one line for each problem.
-func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
-		lines[i] = p.String()
-	}
-	return strings.Join(lines, "\n")
-}
+func (ps Problems) Error() string { return strict.Lines(ps) }
 
 func problemsOf(err error) (problems Problems) {
 	all, ok := errors.AsType[strict.Problems](err)

@@ -54,9 +54,12 @@ func (p Problem) String() string {
 type Problems []Problem
 
 // Error returns one line for each problem.
-func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
+func (ps Problems) Error() string { return Lines(ps) }
+
+// Lines returns one line for each problem.
+func Lines[P fmt.Stringer](problems []P) string {
+	lines := make([]string, len(problems))
+	for i, p := range problems {
 		lines[i] = p.String()
 	}
 	return strings.Join(lines, "\n")
