@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,11 +20,7 @@ const (
 
 func take(tb testing.TB, s window.Store, checks ...window.Check) []window.Decision {
 	tb.Helper()
-	d := make([]window.Decision, len(checks))
-	if _, err := s.Take(tb.Context(), window.MayWait, checks, d); err != nil {
-		tb.Fatalf("Take(%+v): got error %v", checks, err)
-	}
-	return d
+	return windowtest.Take(tb, s, checks)
 }
 
 func ask(key string, hits, cost uint64) window.Check {

@@ -93,11 +93,7 @@ func (s *shared) process(tb testing.TB, o lease.Options) *lease.Store {
 
 func take(tb testing.TB, s window.Store, checks ...window.Check) []window.Decision {
 	tb.Helper()
-	d := make([]window.Decision, len(checks))
-	if _, err := s.Take(tb.Context(), window.MayWait, checks, d); err != nil {
-		tb.Fatalf("Take(%+v): got error %v", checks, err)
-	}
-	return plain(d)
+	return plain(windowtest.Take(tb, s, checks))
 }
 
 // plain clears in decisions who has decided, so that they compare with those of the shared

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
@@ -27,11 +28,7 @@ func check(key string, hits, cost uint64) window.Check {
 
 func take(t testing.TB, s *Store, checks ...window.Check) []window.Decision {
 	t.Helper()
-	got := make([]window.Decision, len(checks))
-	if _, err := s.Take(t.Context(), window.MayWait, checks, got); err != nil {
-		t.Fatalf("Take(%+v): got error %v", checks, err)
-	}
-	return got
+	return windowtest.Take(t, s, checks)
 }
 
 // testStore returns a store without a sweeper and the variable that is its clock.

@@ -36,11 +36,7 @@ func check(key string, hits, cost uint64) window.Check {
 
 func take(t testing.TB, s window.Store, checks ...window.Check) []window.Decision {
 	t.Helper()
-	got := make([]window.Decision, len(checks))
-	if _, err := s.Take(t.Context(), window.MayWait, checks, got); err != nil {
-		t.Fatalf("Take(%+v): got error %v", checks, err)
-	}
-	return got
+	return windowtest.Take(t, s, checks)
 }
 
 // eventually waits until a condition holds.

@@ -425,7 +425,7 @@ func RunStep(t *testing.T, h Harness, i int, at time.Duration, checks []window.C
 
 // Take makes a call that must be decided. The decisions are dirty beforehand:
 // a store has to fill in every field.
-func Take(t *testing.T, s window.Store, checks []window.Check) []window.Decision {
+func Take(t testing.TB, s window.Store, checks []window.Check) []window.Decision {
 	t.Helper()
 	got, err := Attempt(t, s, checks)
 	if err != nil {
@@ -434,8 +434,8 @@ func Take(t *testing.T, s window.Store, checks []window.Check) []window.Decision
 	return got
 }
 
-// Attempt is take for a call that may be refused.
-func Attempt(t *testing.T, s window.Store, checks []window.Check) ([]window.Decision, error) {
+// Attempt is Take for a call that may be refused.
+func Attempt(t testing.TB, s window.Store, checks []window.Check) ([]window.Decision, error) {
 	t.Helper()
 	got := make([]window.Decision, len(checks))
 	for i := range got {
