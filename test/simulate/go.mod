@@ -3,6 +3,8 @@ module github.com/slidegate/slidegate/test/simulate
 go 1.26.0
 
 require (
+	// Whether a history of calls is that of one log.
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/slidegate/slidegate v0.0.0
 	// Runs the scripts of redisstore.

@@ -2,8 +2,10 @@ package simulate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,7 +26,7 @@ type instance struct {
 	name   string
 	begun  time.Duration
 
-	clients  []*redis.Client
+	clients  []redis.UniversalClient
 	stores   []*redisstore.Store
 	shared   *redisstore.Scopes
 	front    *lease.Store
@@ -49,17 +51,11 @@ func newInstance(w *world, number, generation int) *instance {
 	if generation > 0 {
 		in.name += fmt.Sprintf("-%d", generation)
 	}
-	names := make([]string, len(w.servers))
-	for i, s := range w.servers {
-		client := redis.NewClient(&redis.Options{
-			Addr: s.name, Protocol: 2, MaxRetries: -1, ContextTimeoutEnabled: true, PoolSize: 10, PoolTimeout: storeTimeout,
-			ReadTimeout: 250 * time.Millisecond, WriteTimeout: 250 * time.Millisecond,
-			DialTimeout: 250 * time.Millisecond, DialerRetries: 1, DisableIdentity: true,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-			Dialer:                   func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx, in) },
-		})
+	names := make([]string, w.plan.scopes())
+	for i := range names {
+		client := in.client(w.servers[i])
 		in.clients = append(in.clients, client)
-		o := redisstore.Options{Name: s.name, Timeout: storeTimeout, MaxWaiting: 10_000}
+		o := redisstore.Options{Name: w.servers[i].name, Timeout: storeTimeout, MaxWaiting: 10_000, Changed: in.changed}
 		if i > 0 {
 			o.Calls = 8
 		}
@@ -102,6 +98,73 @@ func (in *instance) stop() {
 		_ = in.clients[i].Close()
 	}
 }
+
+// changed notes that a server has stopped deciding for the instance, or decides again.
+func (in *instance) changed(c redisstore.Change) {
+	in.w.mu.Lock()
+	defer in.w.mu.Unlock()
+	switch {
+	case c.Open:
+		in.w.note("%s asks %s no more: %v", in.name, c.Node, c.Class)
+	case !c.Refuses:
+		in.w.note("%s asks %s again", in.name, c.Node)
+	}
+}
+
+// client returns a client of a server, or of all as a cluster, with the options of the service.
+func (in *instance) client(s *server) redis.UniversalClient {
+	const patience = 250 * time.Millisecond
+	o := &redis.UniversalOptions{
+		Addrs: []string{s.name}, Protocol: 2, MaxRetries: -1, MaxRedirects: 3, ContextTimeoutEnabled: true, PoolSize: 10, PoolTimeout: storeTimeout,
+		ReadTimeout: patience, WriteTimeout: patience, DialTimeout: patience, DialerRetries: 1, DisableIdentity: true, PipelinePoolSize: -1,
+		MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 4 * time.Millisecond,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer: func(ctx context.Context, _, address string) (net.Conn, error) {
+			for _, to := range in.w.servers {
+				if to.name == address {
+					conn, err := to.dial(ctx, in)
+					if err != nil {
+						return failedConn{err: err}, nil // as the service: otherwise go-redis does not dial again for a second
+					}
+					return conn, nil
+				}
+			}
+			return nil, fmt.Errorf("no server has the address %s", address)
+		},
+	}
+	if !in.w.plan.Cluster {
+		c := o.Simple()
+		c.MaintNotificationsConfig = o.MaintNotificationsConfig
+		return redis.NewClient(c)
+	}
+	c := o.Cluster()
+	c.DisableRoutingPolicies = true
+	c.ClusterStateReloadInterval = time.Hour // no slot moves
+	c.ClusterSlots = func(context.Context) (all []redis.ClusterSlot, err error) {
+		for i, node := range in.w.servers {
+			first, last := (i*slots+len(in.w.servers)-1)/len(in.w.servers), ((i+1)*slots+len(in.w.servers)-1)/len(in.w.servers)-1
+			all = append(all, redis.ClusterSlot{Start: first, End: last, Nodes: []redis.ClusterNode{{Addr: node.name}}})
+		}
+		return all, nil
+	}
+	return redis.NewClusterClient(c)
+}
+
+// A failedConn is a connection that could not be made.
+type failedConn struct {
+	net.Conn
+	err error
+}
+
+func (c failedConn) Read([]byte) (int, error)            { return 0, c.err }
+func (c failedConn) Write([]byte) (int, error)           { return 0, c.err }
+func (failedConn) Close() error                          { return nil }
+func (failedConn) SetDeadline(time.Time) error           { return nil }
+func (failedConn) SetReadDeadline(time.Time) error       { return nil }
+func (failedConn) SetWriteDeadline(time.Time) error      { return nil }
+func (failedConn) RemoteAddr() net.Addr                  { return &net.TCPAddr{} }
+func (failedConn) LocalAddr() net.Addr                   { return &net.TCPAddr{} }
+func (failedConn) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUnsupported }
 
 // reset removes a log, as the API of operators does.
 func (in *instance) reset(ctx context.Context, id window.LogID) error {

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/core/coretest"
 	"github.com/slidegate/slidegate/internal/core/rules"
@@ -18,7 +19,13 @@ type key struct {
 	redis  string // the name of its log; empty: not known yet
 	check  window.Check
 	open   int // calls that are under way
-	resets []loss
+	resets []reset
+}
+
+// A reset may have removed a log between two moments. If it failed, it may have removed nothing.
+type reset struct {
+	begun, at time.Duration
+	failed    bool
 }
 
 func newKey(spec *keySpec) *key { return &key{keySpec: spec, name: fmt.Sprintf("key-%d", spec.Number)} }
@@ -31,6 +38,14 @@ func scopeName(server int) string {
 	return fmt.Sprintf("scope-%d", server)
 }
 
+// scopes returns the number of stores.
+func (p *plan) scopes() int {
+	if p.Cluster {
+		return 1
+	}
+	return p.Servers
+}
+
 const (
 	domain     = "edge"
 	onceDomain = "once" // idempotency keys need a domain of their own
@@ -41,7 +56,7 @@ const (
 func newRules(p *plan) *rules.Rules {
 	rs := rules.NewRules(rules.Identity{Secrets: coretest.Secrets})
 	var scopes []string
-	for i := range p.Servers {
+	for i := range p.scopes() {
 		scopes = append(scopes, scopeName(i))
 	}
 	rs.SetScopes(scopes)
@@ -52,7 +67,7 @@ func newRules(p *plan) *rules.Rules {
 			Domain: domain, Name: fmt.Sprintf("key-%d", i), Path: []descriptors.Node{coretest.Any(fmt.Sprintf("key-%d", i))},
 			Terms: rules.Terms{Limits: []rules.Limit{{Limit: k.Limit, Lease: k.Lease}}},
 		}
-		if k.Server > 0 {
+		if k.Server > 0 && !p.Cluster {
 			r.Storage.Scope = scopeName(k.Server)
 		}
 		if k.Once {

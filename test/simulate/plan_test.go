@@ -12,7 +12,8 @@ import (
 // from a seed, and made smaller if the run breaks a promise.
 type plan struct {
 	Seed      uint64
-	Servers   int // one for each scope; the first is that of the region
+	Servers   int // one for each scope, the first that of the region; or the nodes of a cluster
+	Cluster   bool
 	Instances int
 	Length    time.Duration // until the callers stop
 	Keys      []keySpec
@@ -82,8 +83,12 @@ func (f fault) String() string {
 func newPlan(seed uint64) *plan {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := &plan{Seed: seed, Servers: 1 + r.IntN(3), Instances: 1 + r.IntN(3), Length: 8 * time.Second}
+	p.Cluster = p.Servers > 1 && r.IntN(2) == 0
 	add := func(k keySpec) int {
 		k.Number, k.Server = len(p.Keys), r.IntN(p.Servers)
+		if p.Cluster {
+			k.Server = p.nodeOf(fmt.Sprintf("%%7Bkey-%d%%7D", k.Number))
+		}
 		p.Keys = append(p.Keys, k)
 		return k.Number
 	}
@@ -106,6 +111,26 @@ func newPlan(seed uint64) *plan {
 	add(keySpec{Limit: window.Limit{Hits: 3 + r.Uint64N(20), Window: short(), Policy: window.SlidingCounter}, Callers: 3, Think: think(40), Costs: 2, Joins: -1})
 	p.Faults = newFaults(r, p)
 	return p
+}
+
+// nodeOf returns the node of a cluster that has the slot of a hash tag.
+func (p *plan) nodeOf(tag string) int { return int(slotOf(tag)) * p.Servers / slots }
+
+const slots = 16384 // of a cluster
+
+// slotOf returns the slot of a hash tag: its CRC-16.
+func slotOf(tag string) uint16 {
+	crc := uint16(0)
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			high := crc >= 1<<15
+			if crc <<= 1; high {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc % slots
 }
 
 // joinedKey is the name of the key whose limit the requests of another key meet, too.

@@ -92,11 +92,11 @@ func (w *world) charged(s *server, k *key, o *op) bool {
 // reset reports whether a reset has certainly removed what a call charged, and mayBeReset whether it
 // may have.
 func (k *key) reset(o *op) bool {
-	return slices.ContainsFunc(k.resets, func(r loss) bool { return o.end < r.from })
+	return slices.ContainsFunc(k.resets, func(r reset) bool { return !r.failed && o.end < r.begun })
 }
 
 func (k *key) mayBeReset(o *op) bool {
-	return slices.ContainsFunc(k.resets, func(r loss) bool { return o.begin <= r.at })
+	return slices.ContainsFunc(k.resets, func(r reset) bool { return o.begin <= r.at })
 }
 
 // heldAtRest checks that no stream holds anything after its end.
@@ -105,14 +105,25 @@ func (w *world) heldAtRest(s *server, k *key) {
 	if err != nil || k.Limit.Window != total {
 		return
 	}
+	if w.plan.Cluster {
+		for _, other := range w.servers {
+			if len(other.losses) > 0 {
+				return // in which logs a stream holds something is on another server
+			}
+		}
+	}
 	for _, h := range contents.Holds {
 		if h.Cost == 0 {
 			continue
 		}
 		for _, o := range w.ops {
-			// An instance that stops forgets the ends that it could not report yet.
-			forgotten := o.instance.stopped && (o.err != nil || o.lost || o.end-o.begin >= storeTimeout)
-			if o.stream == h.Stream && o.ending != "" && !forgotten && !s.lost(k, o) {
+			if o.stream != h.Stream || o.ending == "" || s.lost(k, o) {
+				continue
+			}
+			// An end that could not be reported is reported later. Then the instance may have stopped, or
+			// the server lost it.
+			later := o.instance.stopped || slices.ContainsFunc(s.losses, func(l loss) bool { return l.at >= o.begin })
+			if !later || !w.plan.troubled(k.Server, o) {
 				w.breaks(promiseInFlight, "at rest the stream %d holds %d of %s: %v", h.Stream, h.Cost, k.name, o)
 			}
 		}
@@ -142,8 +153,37 @@ func (w *world) judge() {
 			w.judgeWindows(k, of)
 		}
 		w.judgeRetries(k, of)
+		w.judgeHistory(k, of)
 	}
 	w.judgeTimes()
+	w.judgeRecovery()
+}
+
+// judgeRecovery checks that no call is decided without the store long after the faults. A call that took as
+// long as the store may take met messages that were slow by themselves.
+func (w *world) judgeRecovery() {
+	for _, o := range w.ops {
+		for i, k := range o.keys {
+			if i < len(o.byStore) && !o.byStore[i] && o.ending == "" && o.end-o.begin < storeTimeout && !w.plan.troubled(k.Server, o) {
+				w.breaks(promiseExact, "%v: %v", o.begin, o)
+			}
+		}
+	}
+}
+
+// troubled reports whether there is a fault when a call is made, or was a second before, on its way to a
+// server.
+func (p *plan) troubled(server int, o *op) bool {
+	for _, f := range p.Faults {
+		over := f.At + f.For + time.Second
+		if f.Kind == faultCrash {
+			over += time.Second // until it has stopped
+		}
+		if f.At <= o.end && o.begin <= over && (f.Who == server || f.Kind == faultCrash || f.Kind == faultPause || p.Cluster) {
+			return true
+		}
+	}
+	return false
 }
 
 // admitted returns the cost that a call has admitted, by the store or without it.
@@ -334,7 +374,7 @@ func (w *world) judgeTimes() {
 	for _, o := range w.ops {
 		most := storeTimeout + time.Millisecond
 		if o.keys[0].Limit.Policy == window.InFlight || len(o.keys) > 1 {
-			most = envoyTimeout - 2*time.Millisecond // it also waits for the end of another one, or until all is taken back
+			most = envoyTimeout // it also waits for the end of another one, or until all is taken back
 		}
 		if o.end-o.begin > most {
 			w.breaks(promiseInTime, "%v", o)

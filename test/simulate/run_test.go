@@ -140,10 +140,7 @@ func (w *world) operate(k *key) {
 		cancel()
 		w.mu.Lock()
 		w.note("the operator has reset %s at %s, which took %v: %v", k.name, in.name, w.now()-begin, err)
-		if err != nil {
-			begin = 0 // it may be removed or not
-		}
-		k.resets = append(k.resets, loss{begin, w.now()})
+		k.resets = append(k.resets, reset{begin, w.now(), err != nil})
 		w.mu.Unlock()
 	}
 }

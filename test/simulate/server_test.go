@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -49,7 +50,7 @@ type followed struct {
 const zero = 1_700_000_000 * time.Second // of the servers' clocks, since 1970
 
 func newServer(w *world, number int) *server {
-	s := &server{w: w, number: number, name: fmt.Sprintf("redis-%d", number), scripts: make(map[string]string)}
+	s := &server{w: w, number: number, name: fmt.Sprintf("redis-%d:6379", number), scripts: make(map[string]string)}
 	s.data.values = make(map[string]value)
 	s.clocks = []clockAt{{0, 0}}
 	return s
@@ -134,7 +135,31 @@ func (s *server) dial(ctx context.Context, from *instance) (net.Conn, error) {
 	p := &pipe{end, s.w.dialled, s, from}
 	s.w.conns[p] = struct{}{}
 	s.w.running.Go(p.serve)
-	return client, nil
+	return clientConn{client, p}, nil
+}
+
+// A clientConn is the instance's end of a connection. go-redis sees before it uses a connection whether the
+// server has closed it, as on a socket.
+type clientConn struct {
+	net.Conn
+	other *pipe
+}
+
+func (c clientConn) SyscallConn() (syscall.RawConn, error) { return socket{c.other}, nil }
+
+type socket struct{ other *pipe }
+
+func (socket) Control(func(uintptr)) error    { return errors.ErrUnsupported }
+func (socket) Write(func(uintptr) bool) error { return errors.ErrUnsupported }
+
+func (s socket) Read(func(uintptr) bool) error {
+	w := s.other.server.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, open := w.conns[s.other]; !open {
+		return io.EOF
+	}
+	return nil
 }
 
 // pause waits. It returns false if ctx ended before.
