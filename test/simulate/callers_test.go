@@ -24,6 +24,7 @@ type op struct {
 	attempt  string // its idempotency key
 	stream   window.StreamID
 	ending   string // it is the end of its stream, which has ended so
+	paid     uint64 // what the stream has cost, of a budget
 	instance *instance
 	// begin and end are when the instance got the call and had an answer.
 	begin, end time.Duration
@@ -52,6 +53,9 @@ func (o *op) String() string {
 	}
 	if o.stream != 0 {
 		text += fmt.Sprintf(", stream %d", o.stream)
+	}
+	if o.ending != "" && o.keys[0].Hold > 0 {
+		text += fmt.Sprintf(", which has cost %d", o.paid)
 	}
 	for _, k := range o.keys[1:] {
 		text += " and " + k.name
@@ -103,7 +107,7 @@ func (c *caller) run() {
 		cost := 1 + c.r.Uint64N(k.Costs)
 		c.seq++
 		switch {
-		case k.Limit.Policy == window.InFlight:
+		case k.Limit.Policy == window.InFlight, k.Hold > 0:
 			c.stream(cost)
 		case k.Once:
 			c.attempt(cost)
@@ -135,7 +139,7 @@ func (c *caller) attempt(cost uint64) {
 func (c *caller) stream(cost uint64) {
 	o := c.begin(cost, "")
 	o.stream = window.StreamID(c.w.number(c.name, c.seq) | 1)
-	ending := "completed"
+	ending, paid := "completed", uint64(0)
 	if c.r.IntN(5) == 0 {
 		done := make(chan struct{})
 		go func() {
@@ -149,10 +153,13 @@ func (c *caller) stream(cost uint64) {
 		if o.answer == denied {
 			ending = "request_rate_limited"
 		}
+		if o.answer == allowed && c.key.Hold > 0 {
+			paid = c.r.Uint64N(cost + 1)
+		}
 		c.sleep(time.Duration(c.r.ExpFloat64() * float64(60*time.Millisecond)))
 	}
 	end := c.begin(0, "")
-	end.stream, end.ending = o.stream, ending
+	end.stream, end.ending, end.paid = o.stream, ending, paid
 	c.w.send(end)
 }
 
@@ -208,6 +215,10 @@ func (o *op) request() decide.Request {
 		req.Domain = onceDomain
 	}
 	if req.Stream, req.Ending = o.stream, o.ending; o.ending != "" {
+		if k := o.keys[0]; k.Hold > 0 {
+			entries := descriptors.Descriptor{{Key: k.name, Value: "{" + k.name + "}"}}
+			req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: entries, Cost: o.paid})
+		}
 		req.Descriptors = append(req.Descriptors, identity.EndOfStream())
 		return req
 	}
@@ -240,11 +251,18 @@ func (o *op) decide(ctx context.Context, w *world) {
 	defer w.mu.Unlock()
 	o.end, o.err, o.lost = w.now(), err, in.gone
 	w.decisions++
+	if k := o.keys[0]; k.Hold > 0 && o.ending == "" {
+		defer func() {
+			if o.answer == failed || o.answer == allowed && !o.byStore[0] {
+				k.owed += o.cost
+			}
+		}()
+	}
 	w.ops = append(w.ops, o)
 	o.byStore = make([]bool, len(o.keys))
 	for i, k := range o.keys {
 		k.open--
-		if checks := call.Checks(); i < len(checks) {
+		if checks := call.Checks(); i < len(checks) && o.ending == "" {
 			k.learn(&checks[i])
 		}
 	}

@@ -44,7 +44,7 @@ var logModel = (&porcupine.NondeterministicModel{
 // a moment between its begin and its answer. A call that got no answer was decided before the caller
 // left, or never.
 func (w *world) judgeHistory(k *key, all []*op) {
-	plain := k.Limit.Policy == window.Sliding && k.Limit.Window == total && k.Lease.Length == 0 && !k.Once && !k.joined(w)
+	plain := k.Limit.Policy == window.Sliding && k.Limit.Window == total && k.Lease.Length == 0 && !k.Once && k.Hold == 0 && !k.joined(w)
 	if !plain || len(w.servers[k.Server].losses) > 0 || len(all) == 0 {
 		return
 	}

@@ -20,6 +20,8 @@ type key struct {
 	check  window.Check
 	open   int // calls that are under way
 	resets []reset
+	owed   uint64 // of a budget: what streams may cost that the store has not admitted
+	most   uint64 // and: the highest sum of what was spent and reserved
 }
 
 // A reset may have removed a log between two moments. If it failed, it may have removed nothing.
@@ -70,6 +72,9 @@ func newRules(p *plan) *rules.Rules {
 		if k.Server > 0 && !p.Cluster {
 			r.Storage.Scope = scopeName(k.Server)
 		}
+		if k.Hold > 0 {
+			r.Terms.Limits[0].Budget = &rules.Budget{Budget: window.Budget{Hold: k.Hold}, Reserve: k.Costs, Max: k.Costs}
+		}
 		if k.Once {
 			r.Domain = onceDomain
 			r.Charge.Once = rules.ChargeOnce{Entry: onceEntry, For: total, Retries: rules.DefaultOnceRetries}
@@ -99,15 +104,53 @@ func (s *server) used(k *key) uint64 {
 func (k *key) usedIn(log string, clock int64) uint64 {
 	var st packed.State
 	c := k.check
-	c.Stream = 0
+	c.Stream, c.Budget = 0, nil
 	st.Look([]byte(log), clock, &c)
 	return st.View().Used()
+}
+
+// reserved returns what streams have reserved of a budget. What has expired is spent, and counts too.
+func (s *server) reserved(k *key) (sum uint64) {
+	contents, err := packed.Decode([]byte(s.data.values[k.redis+":r"].text))
+	if err != nil {
+		return 0
+	}
+	for _, h := range contents.Holds {
+		sum += h.Cost
+	}
+	return sum
+}
+
+// spend checks a budget after a script. What was spent and reserved is not above the limit, but for what
+// streams have cost that were admitted without the store.
+func (s *server) spend() {
+	for _, k := range s.w.keys {
+		if k.Hold == 0 || k.Server != s.number || k.redis == "" || len(s.w.losses(s)) > 0 {
+			continue
+		}
+		if sum := s.used(k) + s.reserved(k); sum > k.most {
+			if k.most = sum; sum > k.Limit.Hits+k.owed {
+				s.w.breaks(promiseBudget, "%v: %d of %s are spent or reserved, with a limit of %d and %d admitted without the store", s.w.now(), sum, k.name, k.Limit.Hits, k.owed)
+			}
+		}
+	}
+}
+
+// losses returns what a server has lost, or all servers of a cluster: what is known of a stream is on another
+// one there.
+func (w *world) losses(s *server) (all []loss) {
+	for _, other := range w.servers {
+		if other == s || w.plan.Cluster {
+			all = append(all, other.losses...)
+		}
+	}
+	return all
 }
 
 // watch returns the logs that a script may change without a call that is under way.
 func (s *server) watch(names []string) (before map[*key]string) {
 	for _, k := range s.w.keys {
-		if k.Server != s.number || k.redis == "" || k.open > 0 {
+		if k.Server != s.number || k.redis == "" || k.open > 0 || k.Hold > 0 { // a budget is settled later, if need be
 			continue
 		}
 		for _, name := range names {

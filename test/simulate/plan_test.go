@@ -25,8 +25,9 @@ type keySpec struct {
 	Number  int
 	Limit   window.Limit
 	Lease   window.Lease
-	Once    bool // each request has an idempotency key, and is sent up to three times
-	Resets  bool // an operator resets it now and then
+	Once    bool          // each request has an idempotency key, and is sent up to three times
+	Hold    time.Duration // the limit is a budget, and this is how long a reservation waits; zero: it is none
+	Resets  bool          // an operator resets it now and then
 	Server  int
 	Joins   int // another key whose limit each request meets, too; -1: none
 	Callers int
@@ -109,6 +110,7 @@ func newPlan(seed uint64) *plan {
 	add(keySpec{Limit: window.Limit{Hits: 3 + r.Uint64N(20), Rate: 1 + r.Uint32N(20), Window: short(), Policy: window.TokenBucket}, Callers: 3, Think: think(40), Costs: 2, Joins: -1})
 	add(keySpec{Limit: window.Limit{Hits: 3 + r.Uint64N(20), Window: short(), Policy: window.Fixed}, Callers: 3, Think: think(40), Costs: 2, Joins: -1})
 	add(keySpec{Limit: window.Limit{Hits: 3 + r.Uint64N(20), Window: short(), Policy: window.SlidingCounter}, Callers: 3, Think: think(40), Costs: 2, Joins: -1})
+	add(keySpec{Limit: window.Limit{Hits: 1000 + r.Uint64N(2000), Window: total}, Hold: []time.Duration{time.Second, 10 * time.Minute}[r.IntN(2)], Callers: 4, Think: think(30), Costs: 40, Joins: -1})
 	p.Faults = newFaults(r, p)
 	return p
 }

@@ -21,6 +21,7 @@ const (
 	promiseEach      = "Each policy keeps its bound. token_bucket admits burst + rate × t in any time t. fixed and calendar admit up to twice the limit around a boundary, sliding_counter less than twice the limit."
 	promiseInFlight  = "in_flight never has more than max active requests; a request that never ends is released after hold."
 	promiseOnce      = "A retry with an idempotency key is charged once, under a rule with charge_once."
+	promiseBudget    = "Never more than the limit: what a budget has spent and what requests have reserved of it."
 	promiseExact     = "Limits are exact again within a second after Redis is back."
 )
 
@@ -30,6 +31,8 @@ func (w *world) atRest() {
 		s := w.servers[k.Server]
 		switch {
 		case k.redis == "" || k.Limit.Window != total:
+		case k.Hold > 0:
+			w.budgetAtRest(s, k)
 		case k.Limit.Policy == window.InFlight:
 			w.heldAtRest(s, k)
 		default:
@@ -52,6 +55,37 @@ func (w *world) usedAtRest(s *server, k *key) {
 		w.breaks(promiseAll, "%s has used %d, and requests of at most %d were charged", k.name, used, most)
 	case used > most:
 		w.breaks(promiseFree, "%s has used %d, and requests of at most %d were charged", k.name, used, most)
+	}
+}
+
+// budgetAtRest checks what a budget has when all streams have ended: what they have cost. A reservation whose
+// end was lost counts with the estimate.
+func (w *world) budgetAtRest(s *server, k *key) {
+	spent, reserved := s.used(k), s.reserved(k)
+	w.note("%s is at rest: of %d of %s are %d spent and %d reserved", s.name, k.Limit.Hits, k.name, spent, reserved)
+	paid := make(map[window.StreamID]uint64)
+	for _, o := range w.ops {
+		if o.ending != "" {
+			paid[o.stream] = o.paid
+		}
+	}
+	least, most := uint64(0), uint64(0)
+	for _, o := range w.ops {
+		switch {
+		case o.keys[0] != k || o.ending != "" || o.answer == denied && o.byStore[0]:
+		case o.answer == allowed && o.byStore[0]:
+			least += paid[o.stream]
+			most += o.cost
+		default:
+			most += o.cost
+		}
+	}
+	switch whole := len(w.plan.Faults) == 0; {
+	case len(w.losses(s)) > 0:
+	case spent+reserved < least, spent+reserved > most:
+		w.breaks(promiseBudget, "%d of %s are spent and %d reserved, and streams cost %d to %d", spent, k.name, reserved, least, most)
+	case whole && (spent != least || reserved != 0):
+		w.breaks(promiseBudget, "%d of %s are spent and %d reserved, and all streams have ended and cost %d", spent, k.name, reserved, least)
 	}
 }
 
@@ -105,12 +139,8 @@ func (w *world) heldAtRest(s *server, k *key) {
 	if err != nil || k.Limit.Window != total {
 		return
 	}
-	if w.plan.Cluster {
-		for _, other := range w.servers {
-			if len(other.losses) > 0 {
-				return // in which logs a stream holds something is on another server
-			}
-		}
+	if w.plan.Cluster && len(w.losses(s)) > 0 {
+		return // in which logs a stream holds something is on another server
 	}
 	for _, h := range contents.Holds {
 		if h.Cost == 0 {
@@ -149,6 +179,10 @@ func (w *world) judge() {
 		switch k.Limit.Policy {
 		case window.InFlight:
 			w.judgeActive(k, of)
+		case window.Sliding:
+			if k.Hold == 0 {
+				w.judgeWindows(k, of)
+			}
 		default:
 			w.judgeWindows(k, of)
 		}
@@ -373,7 +407,7 @@ func (s *server) clockSetBack(from, to time.Duration) bool {
 func (w *world) judgeTimes() {
 	for _, o := range w.ops {
 		most := storeTimeout + time.Millisecond
-		if o.keys[0].Limit.Policy == window.InFlight || len(o.keys) > 1 {
+		if o.stream != 0 || len(o.keys) > 1 {
 			most = envoyTimeout // it also waits for the end of another one, or until all is taken back
 		}
 		if o.end-o.begin > most {

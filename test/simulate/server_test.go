@@ -118,7 +118,11 @@ type pipe struct {
 
 // dial connects an instance to the server.
 func (s *server) dial(ctx context.Context, from *instance) (net.Conn, error) {
-	if !s.w.pause(ctx, s.w.travel("dial", from.name, s.name)) {
+	s.w.mu.Lock()
+	s.w.dials++
+	number := s.w.dials // those that begin together end one after the other
+	s.w.mu.Unlock()
+	if !s.w.pause(ctx, s.w.travel("dial", from.name, s.name)+time.Duration(number%1000)) {
 		return nil, ctx.Err()
 	}
 	if s.w.cut(from, s) {
@@ -310,6 +314,7 @@ func (s *server) eval(from *instance, text string, args []string) any {
 		reply = s.w.host.run(&s.data, text, keys, argv)
 	}
 	s.w.changed(s, from, before)
+	s.spend()
 	if all := s.w.mutants.record; all != nil {
 		for len(*all) < len(s.w.servers) {
 			*all = append(*all, nil)

@@ -27,7 +27,8 @@ type world struct {
 	starts    int // of instances, after the first ones
 	started   []time.Duration
 	conns     map[*pipe]struct{}
-	dialled   int // connections
+	dials     int // and how many of them
+	dialled   int // were made
 	over      bool
 
 	running sync.WaitGroup
