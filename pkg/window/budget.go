@@ -48,6 +48,8 @@ func (c *Check) validBudget() error {
 		return fmt.Errorf("a check of mode %v reserves nothing, so it has no budget", c.Mode)
 	case c.Lease != Lease{}:
 		return errors.New("a check with a budget has no lease")
+	case HashTag(c.Key) == c.Key:
+		return errors.New("what is reserved must be on the slot of its log, so the key needs a hash tag")
 	case c.Once.ID != 0:
 		return errors.New("a check with a budget has no idempotency record: its stream holds the cost once")
 	}
@@ -109,6 +111,8 @@ type SettledLog struct {
 	Spent uint64
 	// Late says that the reservation had expired.
 	Late bool
+	// Remaining is what remains afterwards of the limit, and OtherReserved what other streams have reserved of it.
+	Remaining, OtherReserved uint64
 }
 
 // A Releaser ends streams. Every store implements it. Implementations are safe

@@ -40,6 +40,7 @@ func TestValidateBudget(t *testing.T) {
 		"always":            {func(c *Check) { c.Mode = Always }, "reserves nothing"},
 		"a refund":          {func(c *Check) { c.Mode = Refund }, "reserves nothing"},
 		"a lease":           {func(c *Check) { c.Lease.Length = time.Second }, "no lease"},
+		"no hash tag":       {func(c *Check) { c.Key = "k" }, "needs a hash tag"},
 		"once":              {func(c *Check) { c.Once = Once{ID: 1, For: time.Minute, Repeats: 1} }, "no idempotency record"},
 	} {
 		err := Validate([]Check{reserving(tt.change)}, make([]Decision, 1))

@@ -26,7 +26,7 @@ type Inspector interface {
 	// the logs with one hash tag at once, up to [window.MaxChecks] of them: no request is decided
 	// between them. A log that is named twice is empty the second time. Other processes may deny
 	// from memory for a second more. What streams hold in a removed log of [window.InFlight] does not count
-	// any more, although they may go on: an end of theirs changes nothing there. If some logs cannot be removed, Remove returns the removed
+	// any more, although they may go on: an end of theirs changes nothing there. What they have reserved of a removed log goes too. If some logs cannot be removed, Remove returns the removed
 	// ones with an error. After an error, a log that was not returned may have been
 	// removed too.
 	Remove(ctx context.Context, ids []window.LogID) ([]Reading, error)

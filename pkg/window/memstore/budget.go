@@ -32,49 +32,40 @@ func holdsID(id window.LogID) window.LogID {
 	return id
 }
 
-// weighHolds fills c in with what streams have reserved.
-func (c *candidate) weighHolds(l *log, now int64) state {
-	if packed.WeighHeld(l.packed, now) {
-		return limiting
-	}
-	*c = candidate{log: l, limit: 1, last: math.MinInt64}
-	return expired
-}
-
-// A heldLog is what streams have reserved of the log of a check.
-type heldLog struct {
+// A reservedLog is what streams have reserved of the log of a check.
+type reservedLog struct {
 	shard *shard // nil if the check has no budget
 	id    window.LogID
 	hash  uint32
 	log   *log // nil if there is none
-	state packed.Held
+	state packed.Reserved
 }
 
 // locate finds the shard, and returns its bit.
-func (h *heldLog) locate(s *Store, c *window.Check) uint64 {
+func (h *reservedLog) locate(s *Store, c *window.Check) uint64 {
 	h.id = holdsID(c.Log())
 	shard, hash := s.shardOf(h.id)
 	h.shard, h.hash = &s.shards[shard], hash
 	return 1 << shard
 }
 
-// heldOf finds the shards of what is reserved of the logs of a group, and returns their bits.
-func (s *Store) heldOf(more *extra, checks []window.Check, group []checkState) (touched uint64) {
+// reservedOf finds the shards of what is reserved of the logs of a group, and returns their bits.
+func (s *Store) reservedOf(more *extra, checks []window.Check, group []checkState) (touched uint64) {
 	for i := range checks {
 		if checks[i].Budget == nil || group[i].shard == nil {
 			continue
 		}
-		if more.held == nil {
-			more.held = make([]heldLog, len(checks))
+		if more.reserved == nil {
+			more.reserved = make([]reservedLog, len(checks))
 		}
-		group[i].held = &more.held[i]
-		touched |= more.held[i].locate(s, &checks[i])
+		group[i].reserved = &more.reserved[i]
+		touched |= more.reserved[i].locate(s, &checks[i])
 	}
 	return touched
 }
 
 // look reads the holds as the stream of a check sees them at the time now, in microseconds.
-func (h *heldLog) look(c *window.Check, now int64, fresh bool, ended int64) {
+func (h *reservedLog) look(c *window.Check, now int64, fresh bool, ended int64) {
 	var packed []byte
 	if h.log = h.shard.find(h.id, h.hash); h.log != nil {
 		packed = h.log.packed
@@ -86,7 +77,7 @@ func (h *heldLog) look(c *window.Check, now int64, fresh bool, ended int64) {
 }
 
 // need returns the bytes that one more hold takes.
-func (h *heldLog) need(c *window.Check) int64 {
+func (h *reservedLog) need(c *window.Check) int64 {
 	growth := int64(h.state.Growth(c))
 	if h.log == nil && growth > 0 {
 		growth += logBytes + int64(len(c.Key))
@@ -94,10 +85,10 @@ func (h *heldLog) need(c *window.Check) int64 {
 	return growth
 }
 
-// needHeld returns the bytes that the holds of a group take in a shard.
-func (more *extra) needHeld(checks []window.Check, group []checkState, sh *shard) (n int64) {
-	for i := range more.held {
-		if h := &more.held[i]; h.shard == sh && group[i].charged {
+// needReserved returns the bytes that the holds of a group take in a shard.
+func (more *extra) needReserved(checks []window.Check, group []checkState, sh *shard) (n int64) {
+	for i := range more.reserved {
+		if h := &more.reserved[i]; h.shard == sh && group[i].charged {
 			n += h.need(&checks[i])
 		}
 	}
@@ -105,7 +96,7 @@ func (more *extra) needHeld(checks []window.Check, group []checkState, sh *shard
 }
 
 // keep makes the log have the holds as they are now.
-func (h *heldLog) keep() {
+func (h *reservedLog) keep() {
 	packed := h.state.State.Log()
 	switch {
 	case packed == nil && h.log != nil:
@@ -118,13 +109,6 @@ func (h *heldLog) keep() {
 		}
 		h.shard.keep(h.log, packed)
 	}
-}
-
-// reserve lets the stream of a check hold its cost.
-func (a *checkState) reserve(c *window.Check, now int64) {
-	a.held.state.Reserve(&a.state, c)
-	a.held.keep()
-	a.keep(c, now)
 }
 
 // appendTerms appends what charges a log.
@@ -190,7 +174,7 @@ func (s *Store) settle(c *window.Check, end *window.Ending, cost int, known bool
 	}
 	var (
 		group [2]checkState // makeRoom does not drop their logs
-		h     heldLog
+		h     reservedLog
 		a     = &group[0]
 	)
 	c.Stream = end.Stream

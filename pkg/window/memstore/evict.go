@@ -90,8 +90,8 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 			if checks[i].RecordsOnce() {
 				most += onceRecordSize(checks[i].Key)
 			}
-			if a.held != nil {
-				most += a.held.need(&checks[i])
+			if a.reserved != nil {
+				most += a.reserved.need(&checks[i])
 			}
 		}
 	}
@@ -102,7 +102,7 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 		}
 		var n, exchanged int64
 		if more != nil {
-			if n = more.needOnceRecords(checks, group, sh) + more.needHeld(checks, group, sh); sh == more.flight.shard {
+			if n = more.needOnceRecords(checks, group, sh) + more.needReserved(checks, group, sh); sh == more.flight.shard {
 				n += streams
 			}
 		}
@@ -266,11 +266,12 @@ func (c *candidate) judge(l *log, now int64) state {
 	if l.ofOnceRecord() {
 		return c.weighOnceRecord(l, now)
 	}
-	if l.ofHolds() {
-		return c.weighHolds(l, now)
-	}
 	*c = candidate{log: l, limit: uint64(l.limit)}
-	c.used, c.last = packed.Weigh(l.packed, now, l.id(), c.limit)
+	if !l.ofHolds() {
+		c.used, c.last = packed.Weigh(l.packed, now, l.id(), c.limit)
+	} else if packed.WeighReserved(l.packed, now) {
+		return limiting
+	}
 	switch {
 	case c.used == 0:
 		c.limit = 1 // any limit will do: the used fraction is zero

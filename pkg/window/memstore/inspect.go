@@ -80,7 +80,8 @@ func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Readi
 	var touched uint64
 	for _, id := range ids {
 		shard, _ := s.shardOf(id)
-		touched |= 1 << shard
+		holds, _ := s.shardOf(holdsID(id))
+		touched |= 1<<shard | 1<<holds
 	}
 	packed := make([][]byte, len(ids))
 	s.lock(touched)
@@ -90,6 +91,11 @@ func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Readi
 		sh := &s.shards[shard]
 		if l := sh.find(id, hash); l != nil {
 			packed[i] = l.packed
+			sh.remove(l)
+		}
+		shard, hash = s.shardOf(holdsID(id))
+		sh = &s.shards[shard]
+		if l := sh.find(holdsID(id), hash); l != nil {
 			sh.remove(l)
 		}
 	}

@@ -227,8 +227,8 @@ func needsMore(checks []window.Check) bool {
 // An extra is what deciding a group needs that has a stream or idempotency records.
 type extra struct {
 	flight      streamState
-	onceRecords []onceRecord // one for each check; nil: the group has none
-	held        []heldLog    // likewise
+	onceRecords []onceRecord  // one for each check; nil: the group has none
+	reserved    []reservedLog // likewise
 }
 
 // look reads the records of the stream and of the idempotency keys of a group, at the time now in
@@ -238,8 +238,8 @@ func (more *extra) look(checks []window.Check, group []checkState, now int64, un
 		group[len(checks)].log = more.flight.lookAll(checks, group, now, unconditional)
 	}
 	more.lookOnceRecords(checks, group, group[len(checks)+1:], now)
-	for i := range more.held {
-		if h := &more.held[i]; h.shard != nil {
+	for i := range more.reserved {
+		if h := &more.reserved[i]; h.shard != nil {
 			group[len(checks)+1+i].log = h.shard.find(h.id, h.hash)
 		}
 	}
@@ -347,8 +347,8 @@ func (st *streamState) recordAll(checks []window.Check, group []checkState, now 
 func (st *streamState) record(c *window.Check, a *checkState, now int64) {
 	until := millisAt(now, c.Limit.Window)
 	holds := &a.state
-	if a.held != nil {
-		holds, until = &a.held.state.State, a.held.state.Until()
+	if a.reserved != nil {
+		holds, until = &a.reserved.state.State, a.reserved.state.Until()
 	}
 	if a.ended > 0 || !holds.Holds() {
 		return

@@ -151,7 +151,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 	var verdict window.Verdict
 	touched, unconditional := s.locateGroup(checks, group, decisions, &verdict)
 	if more != nil {
-		touched |= s.locateStreamOf(&more.flight, checks, group) | s.onceRecordsOf(more, checks, group) | s.heldOf(more, checks, group)
+		touched |= s.locateStreamOf(&more.flight, checks, group) | s.onceRecordsOf(more, checks, group) | s.reservedOf(more, checks, group)
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -182,15 +182,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 			return err
 		}
 	}
-	for i := range checks {
-		switch c, a := &checks[i], &group[i]; {
-		case a.shard == nil || !a.charged || c.Mode.Unconditional():
-		case a.held != nil:
-			a.reserve(c, now)
-		default:
-			a.record(c, now)
-		}
-	}
+	recordRest(checks, group, now)
 	if more != nil {
 		more.record(checks, group, now)
 	}
@@ -202,14 +194,29 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 		if unconditional {
 			a.look(c, now) // another check of the group may have written to the log
 		}
-		if a.held != nil {
-			a.held.state.Answer(&a.state, c, a.room, &decisions[i])
+		if a.reserved != nil {
+			a.reserved.state.Answer(&a.state, c, a.room, &decisions[i])
 			continue
 		}
 		a.answer(c, &decisions[i])
 		decisions[i].Repeated = a.paid
 	}
 	return nil
+}
+
+// recordRest records the checks that are to be charged, except those that were recorded before the verdict.
+func recordRest(checks []window.Check, group []checkState, now int64) {
+	for i := range checks {
+		switch c, a := &checks[i], &group[i]; {
+		case a.shard == nil || !a.charged || c.Mode.Unconditional():
+		case a.reserved != nil:
+			a.reserved.state.Reserve(&a.state, c)
+			a.reserved.keep()
+			a.keep(c, now)
+		default:
+			a.record(c, now)
+		}
+	}
 }
 
 // judgeRest judges the checks whose charges depend on the verdict.
@@ -220,8 +227,8 @@ func judgeRest(checks []window.Check, group []checkState, now int64, verdict *wi
 				return errPeriod
 			}
 			a.look(c, now)
-			if a.held != nil {
-				a.held.look(c, now, a.fresh, a.ended)
+			if a.reserved != nil {
+				a.reserved.look(c, now, a.fresh, a.ended)
 			}
 			a.judge(c, verdict)
 		}
@@ -287,18 +294,18 @@ func recordFirst(m window.Mode, checks []window.Check, group []checkState, now i
 
 // A checkState is what deciding one check needs.
 type checkState struct {
-	shard   *shard // nil if the check needs no log
-	log     *log   // nil if the log does not exist yet
-	name    name   // of the log
-	hash    uint32
-	room    bool
-	charged bool
-	fresh   bool     // the stream of the check holds nothing in the log
-	paid    bool     // the check is a repeat
-	cut     bool     // a part of the cost was not recorded
-	ended   int64    // until when the stream of the check is denied, in milliseconds; or 0
-	held    *heldLog // of a budget
-	state   packed.State
+	shard    *shard // nil if the check needs no log
+	log      *log   // nil if the log does not exist yet
+	name     name   // of the log
+	hash     uint32
+	room     bool
+	charged  bool
+	fresh    bool         // the stream of the check holds nothing in the log
+	paid     bool         // the check is a repeat
+	cut      bool         // a part of the cost was not recorded
+	ended    int64        // until when the stream of the check is denied, in milliseconds; or 0
+	reserved *reservedLog // of a budget
+	state    packed.State
 }
 
 // locate finds the shard of a check's log and returns its index.
@@ -337,8 +344,8 @@ func (a *checkState) judge(c *window.Check, group *window.Verdict) {
 	switch {
 	case a.paid:
 		a.room = true
-	case a.held != nil:
-		a.room = a.held.state.Room(&a.state, c)
+	case a.reserved != nil:
+		a.room = a.reserved.state.Room(&a.state, c)
 	case c.Limit.Policy != window.InFlight && c.Mode != window.Refund:
 		a.room = a.state.View().Room(c.Limit.Hits, c.Cost)
 	default:

@@ -8,14 +8,14 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Held is what streams have reserved in the log of a budget: a value of its own beside the log, in the
-// format of a log of [window.InFlight]. [Held.Look] must fill it in before any other method is called. It is not safe for
+// A Reserved is what streams have reserved in the log of a budget: a value of its own beside the log, in the
+// format of a log of [window.InFlight]. [Reserved.Look] must fill it in before any other method is called. It is not safe for
 // concurrent use.
 //
 // A hold counts until its end, and then as spent at the time t of the reservation, until the log would forget
 // what was charged at t: [terms.forgets]. A [window.TokenBucket] forgets nothing: the next write charges it for the
 // expired holds.
-type Held struct {
+type Reserved struct {
 	State State // of the holds
 
 	terms    terms
@@ -51,17 +51,15 @@ func (t *terms) forgets(at int64) int64 {
 		return (at/t.win + 1) * t.win
 	case window.Calendar:
 		return endOfPeriod(t.period, at)
-	case window.SlidingCounter:
-		return (at/t.win + 2) * t.win
-	default: // a bucket that no one has written to since is full then
-		return at + t.length*coarse + t.fill
+	default:
+		return (at/t.win + 2) * t.win // a sliding counter
 	}
 }
 
 // Look fills h in with the holds of a check's log, as the stream of the check sees them, at the time clock.
 // fresh says that the stream is known to hold nothing in the log: see [State.LookNew]. The arguments are
 // otherwise those of [State.Look].
-func (h *Held) Look(holds []byte, clock int64, c *window.Check, fresh bool) {
+func (h *Reserved) Look(holds []byte, clock int64, c *window.Check, fresh bool) {
 	h.terms = termsOf(c)
 	s := &h.State
 	s.policy, s.ofBudget = window.InFlight, true
@@ -70,7 +68,7 @@ func (h *Held) Look(holds []byte, clock int64, c *window.Check, fresh bool) {
 }
 
 // count finds the holds that have expired, and those that do not count any more.
-func (h *Held) count() {
+func (h *Reserved) count() {
 	s, v := &h.State, &h.State.view
 	h.expired, h.reserved = 0, v.used
 	if s.fresh || len(v.log) == 0 {
@@ -91,7 +89,7 @@ func (h *Held) count() {
 }
 
 // length returns how long the holds last, in milliseconds: at most as long as they do.
-func (h *Held) length() int64 {
+func (h *Reserved) length() int64 {
 	if b := h.State.view.log; len(b) > 0 {
 		if n := int64(binary.BigEndian.Uint32(b[atLength:])); n > 0 {
 			return n
@@ -101,28 +99,31 @@ func (h *Held) length() int64 {
 }
 
 // gone returns when the i-th hold counts no more, in microseconds.
-func (h *Held) gone(i int) int64 {
+func (h *Reserved) gone(i int) int64 {
 	ends := holdEnds(h.State.view.log, i)
-	if holdCost(h.State.view.log, i) == 0 {
+	switch {
+	case holdCost(h.State.view.log, i) == 0:
 		return ends * coarse
+	case h.terms.policy == window.TokenBucket:
+		return ends*coarse + h.terms.fill // a bucket without writes since is full then
 	}
 	return max(ends*coarse, h.terms.forgets(max(ends-h.length(), 0)*coarse))
 }
 
 // Until returns when the hold of the stream counts no more, in milliseconds. The stream holds something.
-func (h *Held) Until() int64 {
+func (h *Reserved) Until() int64 {
 	if !h.State.Holds() {
 		return 0
 	}
 	return (h.gone(h.State.streamHold) + coarse - 1) / coarse
 }
 
-// Growth returns by how many bytes the capacity of the holds grows if [Held.Reserve] reserves the check now.
-func (h *Held) Growth(c *window.Check) int { return h.State.growthHold(c) }
+// Growth returns by how many bytes the capacity of the holds grows if [Reserved.Reserve] reserves the check now.
+func (h *Reserved) Growth(c *window.Check) int { return h.State.growthHold(c) }
 
 // Room reports whether a check with a budget has room in its log, which [State.Look] has seen under the
 // whole limit. A stream that holds a cost already has room, and a stream that has ended has none.
-func (h *Held) Room(log *State, c *window.Check) bool {
+func (h *Reserved) Room(log *State, c *window.Check) bool {
 	s, v := &h.State, &h.State.view
 	switch {
 	case s.ended > 0:
@@ -135,7 +136,7 @@ func (h *Held) Room(log *State, c *window.Check) bool {
 
 // Reserve lets the stream hold the cost of the check, unless it holds one already or has ended, or the cost
 // is 0. It may also charge the log.
-func (h *Held) Reserve(log *State, c *window.Check) {
+func (h *Reserved) Reserve(log *State, c *window.Check) {
 	s, v := &h.State, &h.State.view
 	cost := min(c.Cost, maxHoldCost)
 	if cost == 0 || s.ended > 0 || s.Holds() || v.total-v.live >= maxHolds {
@@ -155,7 +156,7 @@ func (h *Held) Reserve(log *State, c *window.Check) {
 }
 
 // pay charges a bucket for the holds that have expired, and drops them.
-func (h *Held) pay(log *State, c *window.Check) {
+func (h *Reserved) pay(log *State, c *window.Check) {
 	s, v := &h.State, &h.State.view
 	if h.terms.policy != window.TokenBucket || s.fresh || h.expired == v.live {
 		return
@@ -169,7 +170,7 @@ func (h *Held) pay(log *State, c *window.Check) {
 }
 
 // stamp writes what the header says besides of a budget. length is that of the shortest hold, in milliseconds.
-func (h *Held) stamp(length int64) {
+func (h *Reserved) stamp(length int64) {
 	b := h.State.view.log
 	if len(b) == 0 {
 		return
@@ -183,12 +184,12 @@ func (h *Held) stamp(length int64) {
 // Settle ends the stream of a check in its log: the hold goes, and the log records what [window.Releaser]
 // says. The check has the whole limit, the mode [window.Always], and the cost if the ending names it, as named says.
 // known says that the stream has reserved something in the log, which the window may have forgotten.
-func (h *Held) Settle(log *State, c *window.Check, e *window.Ending, named, known bool) (settled window.SettledLog, ok bool) {
+func (h *Reserved) Settle(log *State, c *window.Check, e *window.Ending, named, known bool) (settled window.SettledLog, ok bool) {
 	s, v := &h.State, &h.State.view
 	settled.Cost = -1
 	charge := window.Check{Limit: c.Limit, Precision: c.Precision, Mode: window.Always}
-	switch held := s.Holds(); {
-	case held:
+	switch {
+	case s.Holds():
 		settled.Reserved = holdCost(v.log, s.streamHold)
 		settled.Late = s.streamHold < h.expired
 		charge.Cost = h.cost(c, e, named, settled.Reserved)
@@ -212,11 +213,14 @@ func (h *Held) Settle(log *State, c *window.Check, e *window.Ending, named, know
 	}
 	settled.Spent = log.Recordable(&charge)
 	log.Charge(&charge)
+	var d window.Decision
+	log.Answer(&window.Check{Limit: c.Limit}, true, &d)
+	settled.Remaining, settled.OtherReserved = d.Remaining-min(v.used, d.Remaining), h.reserved
 	return settled, true
 }
 
 // cost returns what a stream has cost that holds something in the log.
-func (h *Held) cost(c *window.Check, e *window.Ending, named bool, reserved uint64) uint64 {
+func (h *Reserved) cost(c *window.Check, e *window.Ending, named bool, reserved uint64) uint64 {
 	switch {
 	case named:
 		return c.Cost
@@ -233,19 +237,19 @@ func (h *Held) cost(c *window.Check, e *window.Ending, named bool, reserved uint
 // Answer fills in a decision on a check with a budget: see [State.Answer]. It changes log, which must not be
 // used afterwards. The waits are those of the log if the cost fits beside all holds. Otherwise they are
 // those until enough holds count no more.
-func (h *Held) Answer(log *State, c *window.Check, room bool, d *window.Decision) {
+func (h *Reserved) Answer(log *State, c *window.Check, room bool, d *window.Decision) {
 	s, v := &h.State, &h.State.view
 	limit, need := c.Limit.Hits, max(c.Cost, 1)
-	beside, held := *c, min(v.used, c.Limit.Hits)
-	beside.Limit.Hits -= held
-	log.tokens -= int64(held) // of a bucket
-	log.Answer(&beside, room, d)
+	rest, taken := *c, min(v.used, c.Limit.Hits)
+	rest.Limit.Hits -= taken
+	log.tokens -= int64(taken) // of a bucket
+	log.Answer(&rest, room, d)
 	d.Reserved = h.reserved
 	d.Never = !room && need > limit
 	if v.used > 0 {
 		d.ResetAfter = max(d.ResetAfter, h.until(0))
 		switch {
-		case held == limit && limit > 0:
+		case taken == limit && limit > 0:
 			d.UnitAfter = h.until(limit - 1)
 		case d.UnitAfter == 0:
 			d.UnitAfter = h.until(v.used - 1)
@@ -254,7 +258,7 @@ func (h *Held) Answer(log *State, c *window.Check, room bool, d *window.Decision
 	if d.Never || room {
 		d.RetryAfter = 0
 	} else {
-		if need > beside.Limit.Hits {
+		if need > rest.Limit.Hits {
 			d.RetryAfter = h.until(limit - need)
 		}
 		if d.RetryAfter == 0 && s.ended == 0 && v.used > 0 {
@@ -269,7 +273,7 @@ func (h *Held) Answer(log *State, c *window.Check, room bool, d *window.Decision
 
 // until returns the wait until the holds cost no more than a level, if no stream ends. They cost more than
 // that now.
-func (h *Held) until(level uint64) time.Duration {
+func (h *Reserved) until(level uint64) time.Duration {
 	v := &h.State.view
 	used, i := v.used, v.live
 	for ; i < v.total-1; i++ {
@@ -280,8 +284,8 @@ func (h *Held) until(level uint64) time.Duration {
 	return time.Duration(max(h.gone(i)-v.real, 1)) * time.Microsecond
 }
 
-// WeighHeld returns whether the holds of a budget may still matter at the time clock, in microseconds.
-func WeighHeld(holds []byte, clock int64) bool {
+// WeighReserved returns whether the holds of a budget may still matter at the time clock, in microseconds.
+func WeighReserved(holds []byte, clock int64) bool {
 	s := State{policy: window.InFlight}
 	s.view.log = holds
 	if len(holds) == 0 || !s.readHeader() || !s.readHolds() || s.view.total == 0 {

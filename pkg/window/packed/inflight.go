@@ -31,7 +31,7 @@ import (
 //	cost     7   zero: the stream has ended, and is denied until then (a tombstone)
 //
 // The holds are in the order of their ends, and later ones behind earlier ones with the same
-// end. So the expired holds are the first ones, and every write drops them: see [Held] for those of a budget. No stream has two
+// end. So the expired holds are the first ones, and every write drops them: see [Reserved] for those of a budget. No stream has two
 // holds. A log without holds is removed. All bytes are read and written at once, so their
 // number is bounded: [maxHolds].
 //
@@ -168,7 +168,7 @@ func (s *State) countHolds() {
 	v := &s.view
 	sum := s.sum()
 	if s.ofBudget {
-		return // Held.count does it
+		return // Reserved.count does it
 	}
 	for v.live < v.total && holdEnds(v.log, v.live)*coarse <= v.now {
 		sum -= min(holdCost(v.log, v.live), sum)

@@ -67,7 +67,7 @@ type State struct {
 	stream     window.StreamID // of the check
 	streamHold int             // the hold of the stream, or -1
 	ended      int64           // until when the stream is denied because it has ended, in milliseconds; or 0
-	ofBudget   bool            // the holds are those of a Held
+	ofBudget   bool            // the holds are those of a Reserved
 }
 
 // View returns the view of a log of [window.Sliding]. Its methods are those of s for that policy, without

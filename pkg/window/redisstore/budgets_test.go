@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
+	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -19,10 +21,12 @@ func TestBudgets(t *testing.T) {
 	policytest.RunBudgets(t, windowtest.Options{Steps: 15_000}, func(t *testing.T) policytest.InFlightHarness {
 		n++
 		clockKey, o := fmt.Sprintf("clock%d", n), redisstore.Options{Prefix: fmt.Sprintf("test%d:", n)}
+		var clock time.Duration
 		return policytest.InFlightHarness{
 			Stores: []window.Store{redisstore.NewWithClock(t, client, o, clockKey), redisstore.NewWithClock(t, other, o, clockKey)},
-			SetNow: func(now time.Duration) { setClock(t, client, clockKey, now) },
+			SetNow: func(now time.Duration) { clock = epoch + now; setClock(t, client, clockKey, now) },
 			Epoch:  epoch,
+			Twin:   memstore.New(memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1}),
 		}
 	})
 }
@@ -42,4 +46,52 @@ func TestBudgetsCluster(t *testing.T) {
 		}
 		return policytest.InFlightHarness{Stores: stores}
 	})
+}
+
+// TestDamagedBudgets changes bytes of what streams have reserved, and of what is known of them. No call fails because
+// of that, and a reservation that cannot be read is reported.
+func TestDamagedBudgets(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	corrupt := 0
+	s := redisstore.New(client, redisstore.Options{Corrupt: func(time.Duration) { corrupt++ }})
+	defer s.Close()
+	r := random.Rand(t, 41)
+	budget := &window.Budget{Hold: time.Minute}
+	for i := range 600 {
+		stream := window.StreamID(1000*i + 1)
+		c := window.Check{Key: fmt.Sprintf("{%d}", i/20), Cost: 1, Stream: stream, Budget: budget, Limit: window.Limit{Hits: 1000, Window: time.Hour, Policy: window.Policy(i / 20 % 5)}}
+		switch c.Limit.Policy {
+		case window.TokenBucket:
+			c.Limit.Rate = 10
+		case window.Calendar:
+			now := time.Now().Unix()
+			c.Period = window.Period{Start: now - 100, End: now + 1000, Next: now + 2000}
+		}
+		var d [1]window.Decision
+		if _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		keys := []string{redisstore.KeyName("", c.Log()) + ":r", fmt.Sprintf("{%016x}:s", uint64(stream))}
+		key := keys[r.IntN(2)]
+		value, err := client.Get(t.Context(), key).Bytes()
+		if err == nil && r.IntN(2) == 0 {
+			for range 1 + r.IntN(3) {
+				value[r.IntN(len(value))] = byte(r.Uint32())
+			}
+			if r.IntN(3) == 0 {
+				value = value[:r.IntN(len(value))]
+			}
+			client.Set(t.Context(), key, value, time.Minute)
+		}
+		if r.IntN(3) == 0 {
+			cost := c
+			cost.Mode, cost.Stream, cost.Budget = window.Always, 0, nil
+			if _, err := s.End(t.Context(), window.Ending{Stream: stream, Costs: []window.Check{cost}[:r.IntN(2)]}); err != nil {
+				t.Fatalf("End after %x: %v", value, err)
+			}
+		}
+	}
+	if corrupt < 20 {
+		t.Errorf("%d values were corrupt", corrupt)
+	}
 }

@@ -354,13 +354,8 @@ func (p *subRequest) abandon() {
 func (s *Store) unreserve(p *subRequest) (taken uint64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), takeBackTimeout)
 	defer cancel()
-	end := window.Ending{Stream: p.check.Stream, Unreached: true, Denied: true}
-	settled, err := s.settleAlone(ctx, p.charge.log, &settlement{end: &end, flags: endAlone, pair: script.PackPair(p.check)})
-	if err != nil {
+	if taken, err = s.ends.Unreserve(ctx, p.charge.log, p.check); err != nil {
 		s.counts.notTakenBack.Add(p.charge.cost)
-	}
-	for _, l := range settled.Logs {
-		taken += l.Reserved
 	}
 	return taken, err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/ending"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/random"
@@ -398,7 +399,7 @@ func TestWrongSumInFlight(t *testing.T) {
 			if got := free(1000); got != 100-most || corrupt != 0 {
 				t.Fatalf("%d places are free, %d corrupt values, want %d and none", got, corrupt, 100-most)
 			}
-			if err := client.SetRange(t.Context(), key, 9, string([]byte{0, 0, 0, tt.sum})).Err(); err != nil {
+			if err := client.SetRange(t.Context(), key, 12, string([]byte{0, 0, 0, tt.sum})).Err(); err != nil {
 				t.Fatal(err)
 			}
 			if got := free(1000); got != uint64(100-tt.sum) || corrupt != 0 {
@@ -421,7 +422,7 @@ func TestEndAfterTheNote(t *testing.T) {
 	late := flight(99, 100, 1)
 	r.drop(start, late, 10*time.Second)
 	r.take(start+second, flight(41, 100, 1), 0) // it ends last
-	got := r.takeNoting(start+second, late, newStream*time.Microsecond, "")
+	got := r.takeNoting(start+second, late, ending.NewStream*time.Microsecond, "")
 	if d := got.decision; d.Allowed || d.Remaining != 59 || d.RetryAfter != 9*time.Second {
 		t.Errorf("after the end: %+v", d)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/ending"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
@@ -100,6 +101,7 @@ type Store struct {
 	single   *node   // nil on a cluster
 	opts     Options
 	scripts  scripts
+	ends     ending.Ends
 	splits   atomic.Bool // a request has taken several calls because it was too long
 	streams  string      // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
 	topology topology
@@ -157,8 +159,9 @@ func New(client Client, o Options) *Store {
 			o.Name = addressOf(client)
 		}
 		s.single = s.newNode(client, o.Name)
-		s.streams = o.Prefix + streamBegins
+		s.streams = o.Prefix + ending.StreamBegins
 	}
+	s.ends = s.newEnds()
 	return s
 }
 

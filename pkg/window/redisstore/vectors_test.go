@@ -17,6 +17,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/ending"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 )
 
@@ -227,7 +228,7 @@ func (r *rig) wantSameOfNew(clock int64, c *window.Check, before []byte, want se
 	for _, names := range []string{streams, ""} {
 		ahead := time.Duration(0)
 		if names == "" {
-			ahead = newStream * time.Microsecond
+			ahead = ending.NewStream * time.Microsecond
 		}
 		if err := r.client.Set(r.t.Context(), key, before, time.Hour).Err(); err != nil {
 			r.t.Fatal(err)
@@ -240,7 +241,7 @@ func (r *rig) wantSameOfNew(clock int64, c *window.Check, before []byte, want se
 			r.t.Fatalf("%+v at %d, a new stream, noted %q: the key lives for %v, want %v", *c, clock, names, got.ttl, want.ttl)
 		}
 	}
-	noted := r.client.Del(r.t.Context(), fmt.Sprintf("%s%016x%s", streams, uint64(c.Stream), streamEnds)).Val() == 1
+	noted := r.client.Del(r.t.Context(), fmt.Sprintf("%s%016x%s", streams, uint64(c.Stream), "}:s")).Val() == 1
 	if made := want.decision.Allowed && want.decision.RetryAfter > 0; made != noted && c.Mode != window.Always {
 		r.t.Fatalf("%+v at %d: the stream is noted: %t, want %t", *c, clock, noted, made)
 	}

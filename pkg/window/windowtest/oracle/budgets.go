@@ -137,6 +137,14 @@ func (b *Budgets) pay(clock, now time.Duration, c window.Check, counts []reserva
 	return slices.DeleteFunc(counts, func(r reservation) bool { return r.ends <= now })
 }
 
+// rest fills in what is left of a settled log.
+func (b *Budgets) rest(clock time.Duration, c window.Check, s window.SettledLog) window.SettledLog {
+	_, _, held, reserved, _ := b.at(clock, &c)
+	d := b.Oracle.book(c.Log()).answer(clock, c, true)
+	s.Remaining, s.OtherReserved = d.Remaining-min(d.Remaining, held), reserved
+	return s
+}
+
 // End ends a stream.
 func (b *Budgets) End(clock time.Duration, e window.Ending) (settled []window.SettledLog) {
 	clock += b.Oracle.Epoch
@@ -178,11 +186,15 @@ func (b *Budgets) End(clock time.Duration, e window.Ending) (settled []window.Se
 			b.write(now, c, counts)
 		}
 		s.Spent = b.Oracle.book(id).charge(clock, c)
-		settled = append(settled, s)
+		settled = append(settled, b.rest(clock, c, s))
 	}
 	for i, c := range e.Costs {
 		if _, ok := b.streams[e.Stream][c.Log()]; !ok && !e.Denied {
-			settled = append(settled, window.SettledLog{Log: c.Log(), Cost: i, Spent: b.Oracle.book(c.Log()).charge(clock, c)})
+			c.Budget = &window.Budget{Hold: window.MinHold}
+			if of := b.held[c.Log()]; of != nil && len(of.list) > 0 {
+				c.Budget.Hold = of.list[0].ends - of.list[0].at
+			}
+			settled = append(settled, b.rest(clock, c, window.SettledLog{Log: c.Log(), Cost: i, Spent: b.Oracle.book(c.Log()).charge(clock, c)}))
 		}
 	}
 	delete(b.streams, e.Stream)

@@ -12,6 +12,7 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
 	"github.com/slidegate/slidegate/test/random"
@@ -75,7 +76,8 @@ type budgetHistory struct {
 	prefix string
 	now    time.Duration
 	begun  map[window.StreamID]time.Duration // the last reservation
-	grid   time.Duration // of the clock
+	grid   time.Duration                     // of the clock
+	crowd  bool                              // more holds than a store reads first
 	past   []string
 }
 
@@ -97,6 +99,9 @@ func runBudgetRandom(t *testing.T, h InFlightHarness, p window.Policy, steps int
 		}
 		b.budget = window.Budget{Hold: windowtest.Pick(r, time.Second, 5*time.Second, time.Minute), PerByte: windowtest.Pick(r, 0, 0, 0.25)}
 		b.now = 2*year + windowtest.UpTo(r, year).Truncate(micro)
+		if b.crowd = r.IntN(5) == 0; b.crowd {
+			b.limit.Hits, b.budget.Hold = 1000, time.Minute
+		}
 		for range each {
 			if !b.step(seed) {
 				t.Fatalf("repeat this history alone with %s=%d", random.SeedVariable, seed)
@@ -112,6 +117,9 @@ func (b *budgetHistory) check(stream window.StreamID) window.Check {
 		Key: b.prefix + windowtest.Pick(b.r, "a", "a", "b"), Limit: b.limit, Stream: stream, Budget: &b.budget,
 		Cost: windowtest.Pick(b.r, 0, 1, 1, 2, b.limit.Hits/3, b.limit.Hits/2, b.limit.Hits, b.limit.Hits+1),
 	}
+	if b.crowd && c.Cost > 2 {
+		c.Cost = 1
+	}
 	if b.policy == window.Calendar {
 		c.Period = b.cycle.In(b.now+b.h.Epoch, 0)
 	}
@@ -120,7 +128,11 @@ func (b *budgetHistory) check(stream window.StreamID) window.Check {
 
 func (b *budgetHistory) step(seed uint64) bool {
 	r := b.r
-	switch r.IntN(14) {
+	pool, ends := uint64(6), 3
+	if b.crowd {
+		pool, ends = 90, 20
+	}
+	switch r.IntN(5 * ends) {
 	case 0:
 		b.now += b.budget.Hold + windowtest.Pick(r, -micro, 0, milli, time.Second)
 	case 1:
@@ -133,8 +145,8 @@ func (b *budgetHistory) step(seed uint64) bool {
 	b.now = b.now.Truncate(b.grid)
 	b.h.SetNow(b.now)
 	store := b.h.Stores[r.IntN(len(b.h.Stores))]
-	stream := window.StreamID(seed<<16 | 1 + r.Uint64N(6))
-	if r.IntN(3) > 0 {
+	stream := window.StreamID(seed<<16 | 1 + r.Uint64N(pool))
+	if r.IntN(ends) > 0 {
 		c := b.check(stream)
 		want := b.o.Take(b.now, c)
 		if b.begun[stream] = b.now; !want.Allowed || c.Cost == 0 {
@@ -142,6 +154,12 @@ func (b *budgetHistory) step(seed uint64) bool {
 		}
 		b.past = append(b.past, fmt.Sprintf("%v: %s stream %d cost %d of %+v for %v: %+v", b.now, c.Key, stream&0xffff, c.Cost, c.Limit, c.Budget.Hold, want))
 		got := take(b.T, store, one(c))[0]
+		if b.h.Twin != nil {
+			if twin := take(b.T, b.h.Twin, one(c))[0]; twin != got {
+				b.Errorf("%s\n(-in memory +got)\n%s", tail(b.past), diff.Diff(twin, got))
+				return false
+			}
+		}
 		if denied := !got.Allowed && !got.Never; denied != (got.RetryAfter > 0) || got.Reserved > 0 && got.ResetAfter == 0 {
 			b.Errorf("%s\nwaits of %+v", tail(b.past), got)
 			return false
@@ -165,6 +183,9 @@ func (b *budgetHistory) step(seed uint64) bool {
 	}
 	want := sorted(b.o.End(b.now, e))
 	b.past = append(b.past, fmt.Sprintf("%v: end %+v: %+v", b.now, e, want))
+	if b.h.Twin != nil {
+		settle(b.T, b.h.Twin, e)
+	}
 	if got := settle(b.T, store, e); !slices.Equal(got, want) {
 		b.Errorf("%s\n(-want +got)\n%s", tail(b.past), diff.Diff(want, got))
 		return false
@@ -227,6 +248,12 @@ func runBudgetGroups(t *testing.T, h InFlightHarness) {
 		t.Fatalf("a denied stream: %+v", got)
 	}
 	state("a denied stream", 0, 40, 0, 2)
+	// A reset of a log drops what is reserved of it.
+	take(t, store, group(reserves(6, "{g}tokens", 100, 60), reserves(6, "{g}money", 1000, 600)))
+	if _, err := store.(inspect.Inspector).Remove(t.Context(), []window.LogID{ask("{g}tokens", 0, 0).Log(), ask("{g}money", 0, 0).Log()}); err != nil {
+		t.Fatal(err)
+	}
+	state("reset", 0, 0, 0, 2)
 }
 
 // runBudgetSlots checks that a request whose logs are on several slots reserves in all logs or in none, and

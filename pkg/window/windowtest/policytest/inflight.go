@@ -28,6 +28,8 @@ type InFlightHarness struct {
 	SetNow func(now time.Duration)
 	// Epoch is as in [windowtest.Harness].
 	Epoch time.Duration
+	// Twin is a store in memory with the same clock, or nil. [RunBudgets] compares all waits with it.
+	Twin window.Store
 }
 
 // begin sets the clock, if the test may set it.

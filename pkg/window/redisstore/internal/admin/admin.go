@@ -71,7 +71,7 @@ type bulkCall struct {
 	*Inspector
 	verb     string // of inspect.lua
 	ids      []window.LogID
-	keys     []string
+	keys     []string // of the logs, and then of what is reserved of them
 	readings []inspect.Reading
 	done     []bool
 }
@@ -93,6 +93,14 @@ func (in *Inspector) bulk(ctx context.Context, ids []window.LogID, verb string) 
 	}
 	for i, id := range ids {
 		k.keys[i] = script.KeyName(in.Prefix, id)
+	}
+	if verb == "remove" {
+		for i, id := range ids {
+			if id.Policy != window.InFlight && window.HashTag(id.Key) != id.Key { // otherwise it has no budget
+				k.keys = append(k.keys, k.keys[i]+script.HoldsSuffix)
+			}
+		}
+		k.done = make([]bool, len(k.keys))
 	}
 	chunks := k.chunks()
 	errs := make([]error, len(chunks))
@@ -130,8 +138,12 @@ func (k *bulkCall) chunks() (chunks [][]int) {
 		}
 		byTag[tag] = append(byTag[tag], i)
 	}
+	size := k.Chunk
+	if len(k.keys) > len(k.ids) {
+		size *= 2 // a log and what is reserved of it go together
+	}
 	for _, tag := range tags {
-		chunks = slices.AppendSeq(chunks, slices.Chunk(byTag[tag], k.Chunk))
+		chunks = slices.AppendSeq(chunks, slices.Chunk(byTag[tag], size))
 	}
 	return chunks
 }
@@ -179,7 +191,9 @@ func (k *bulkCall) ask(ctx context.Context, chunk []int) error {
 		return &failure.Error{Class: failure.Reply, Err: err}
 	}
 	for j, i := range chunk {
-		k.done[i] = true
+		if k.done[i] = true; i >= len(k.ids) {
+			break
+		}
 		k.readings[i] = inspect.NewReading(k.ids[i], time.Duration(clock)*time.Microsecond, []byte(logs[j]))
 	}
 	return nil

@@ -218,8 +218,8 @@ func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
 			l.to.Repeated = BigEndian(reply[(i-1)*AnswerBytes:][1:5]) != 0
 		}
 		if i > 0 && g.logChecks[i-1].holds {
-			held := reply[(i-1)*AnswerBytes:][5:19]
-			l.made, l.to.Reserved = BigEndian(held[:7]) != 0, BigEndian(held[7:])
+			holds := reply[(i-1)*AnswerBytes:][5:19]
+			l.made, l.to.Reserved = BigEndian(holds[:7]) != 0, BigEndian(holds[7:])
 			l.to.Unsettled = !l.to.Never && (!l.to.Allowed || l.to.Remaining == 0)
 		}
 	}

@@ -78,11 +78,9 @@ function holds.terms(pair)
   local hold, factor = read('>I6xxxxxxI4', pair, 5)
   local unit, window, step, limit, most, ahead = read('>I2I6I6I4xxxxxI4I4', pair, 36)
   local t = {length = hold / 1000, factor = factor, bucket = unit == 2, limit = limit}
+  t.fill = t.bucket and 2 * (math.floor(math.min(limit * window / most, 34560000000000)) + 1)
   function t.forgets(at)
-    if unit == 2 then
-      -- A bucket that no one has written to since is full then.
-      return at + hold + 2 * (math.floor(math.min(limit * window / most, 34560000000000)) + 1)
-    elseif unit == 3 then
+    if unit == 3 then
       return (math.floor(at / window) + 1) * window
     elseif unit == 4 then
       local start, ends = (step - most) * 1000000, step * 1000000
@@ -113,6 +111,8 @@ end
 local function gone(s, ends, cost)
   if not s.terms or cost == 0 then
     return ends * 1000
+  elseif s.terms.bucket then
+    return ends * 1000 + s.terms.fill -- a bucket without writes since is full then
   end
   local length = s.length > 0 and s.length or s.terms.length
   return math.max(ends * 1000, s.terms.forgets(math.max(ends - length, 0) * 1000))
@@ -322,6 +322,10 @@ function holds.known(key)
     at = at + 4 + length
     if more > 0 then
       pairs[#names] = sub(bytes, at, at + 65)
+      local unit, window, step, rate = read('>I2I6I6xxxxxxxxxI4', bytes, at + 35)
+      if unit == 0 or unit > 5 and unit ~= 1000 or window < 10000 or step == 0 and (unit == 1 or unit == 1000) or rate == 0 and unit == 2 then
+        return 0, 0, {}, {} -- no check
+      end
       at = at + 66
     end
   end

@@ -9,8 +9,8 @@
 --           value of its holds and KEYS[2] the log, and ARGV[5] is what the stream knows of it: see holds.lua
 --
 -- Reply: '>BB', 1 if the stream held something, and how many values were removed that were not logs; and then, for
--- each log of a budget, '>BBI7I7I4c0': the number of its cost, or 0; 1 if its hold had expired; what the stream had
--- reserved; what was charged; and the name of the log.
+-- each log of a budget, '>BBI7I7I7I7I4c0': the number of its cost, or 0; 1 if its hold had expired; what the stream had
+-- reserved; what was charged; what remains; what other streams have reserved; and the name of the log.
 --
 -- It translates Held.Settle of package packed.
 -- include holds.lua
@@ -34,8 +34,9 @@ local function of(number)
   return string.sub(check_bytes, 33 * number - 25, 33 * number + 7)
 end
 
--- settle settles one log, by the name of its holds and what the stream knows of it.
-local function settle(name, pair)
+-- settle settles one log, by the name of its holds and what the stream knows of it. It is unknown if the stream has
+-- reserved nothing there.
+local function settle(name, pair, unknown)
   local key = string.sub(name, 1, -3)
   local number = numbers[key]
   local check = number and of(number) or holds.current(string.sub(pair, 34))
@@ -67,20 +68,16 @@ local function settle(name, pair)
     if alone and deny > 0 and s.ended == 0 then
       holds.finish(name, s, deny)
     end
-    if not number or was_denied or terms.bucket and flags < 8 then
+    if not number or was_denied or terms.bucket and not unknown then
       return
     end
   end
-  local entry = {number = number or 0, late = late, reserved = reserved, due = due, name = key}
-  settled[#settled + 1] = entry
-  if cost + due > 0 then
-    charge(key, check, cost + due)
-    entry.check = #keys
-  end
+  charge(key, check, cost + due)
+  settled[#keys] = {number = number or 0, late = late, reserved = reserved, due = due, holds = s, name = key}
 end
 
 if alone then
-  settle(KEYS[1], ARGV[5])
+  settle(KEYS[1], ARGV[5], flags >= 8)
 else
   local known = holds.stream(KEYS[1])
   if known.ended > 0 then
@@ -111,13 +108,8 @@ else
   end
 end
 for j = 2, #KEYS do
-  if numbers[KEYS[j]] and not was_denied and not alone then
-    local check = of(j - 1)
-    local cost = read('>I5', check, 21)
-    settled[#settled + 1] = {number = j - 1, late = false, reserved = 0, due = 0, name = KEYS[j], check = cost > 0 and #keys + 1}
-    if cost > 0 then
-      charge(KEYS[j], check, cost)
-    end
+  if numbers[KEYS[j]] then
+    settle(KEYS[j] .. ':r', of(j - 1) .. of(j - 1), true)
   end
 end
 n = #keys

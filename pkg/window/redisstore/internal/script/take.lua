@@ -787,8 +787,8 @@ if recorded then
   local parts = {pack('>BB', settled.released, math.min(settled.corrupt, 255))}
   for j = 1, #settled do
     local s = settled[j]
-    local spent = s.check and math.max(recorded[s.check] - s.due, 0) or 0
-    parts[j + 1] = pack('>BBI7I7I4', s.number, s.late and 1 or 0, s.reserved, spent, #s.name) .. s.name
+    local remaining = math.max(read('>I4', replies[j], 2) - s.holds.used, 0)
+    parts[j + 1] = pack('>BBI7I7I7I7I4', s.number, s.late and 1 or 0, s.reserved, math.max(recorded[j] - s.due, 0), remaining, s.holds.reserved, #s.name) .. s.name
   end
   return table.concat(parts)
 end

@@ -163,7 +163,9 @@ const (
 )
 
 // PackPair returns the two checks of a check with a budget, as a stream's record has them: see holds.lua.
-func PackPair(c *window.Check) string { return string(AppendCheck(appendHoldsCheck(nil, c, 0), c, 0, 0, 0)) }
+func PackPair(c *window.Check) string {
+	return string(AppendCheck(appendHoldsCheck(nil, c, 0), c, 0, 0, 0))
+}
 
 // appendHoldsCheck appends what holds.lua needs for the holds of the log of a check with a budget.
 func appendHoldsCheck(b []byte, c *window.Check, ended uint32) []byte {

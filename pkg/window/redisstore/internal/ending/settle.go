@@ -1,4 +1,4 @@
-package redisstore
+package ending
 
 import (
 	"context"
@@ -32,11 +32,11 @@ type settlement struct {
 }
 
 // settle calls the script for the first key, which is that of the stream or, for one log, of its holds.
-func (s *Store) settle(ctx context.Context, n *node, key string, c *settlement) (settled window.Settled, err error) {
+func (e *Ends) settle(ctx context.Context, key string, c *settlement) (settled window.Settled, err error) {
 	keys, checks := []string{key}, script.AppendInstant(nil, 0)
 	for _, i := range c.costs {
 		cost := &c.end.Costs[i]
-		keys = append(keys, script.KeyName(s.opts.Prefix, cost.Log()))
+		keys = append(keys, script.KeyName(e.Prefix, cost.Log()))
 		checks = script.AppendCheck(checks, cost, 0, 0, 0)
 	}
 	if c.flags&endAlone != 0 && len(c.costs) == 0 {
@@ -52,35 +52,35 @@ func (s *Store) settle(ctx context.Context, n *node, key string, c *settlement) 
 	info := binary.BigEndian.AppendUint64(nil, uint64(c.end.Stream))
 	info = script.AppendInstant(info, c.deny.Microseconds())
 	info = script.AppendInstant(append(info, flags), int64(min(c.end.Bytes, 1<<52)))
-	reply, err := runOn[string](ctx, s, n, &s.scripts.take, keys, string(checks), "", s.streams, string(info), c.pair)
+	reply, err := resultOf[string](e.Run(ctx, e.Take, keys, string(checks), "", e.Streams, string(info), c.pair))
 	if err != nil {
 		return settled, err
 	}
-	return s.readSettled(reply, c)
+	return e.readSettled(reply, c)
 }
 
 // readSettled reads the reply of settle.lua.
-func (s *Store) readSettled(reply string, c *settlement) (settled window.Settled, err error) {
-	const head, entry = 2, 1 + 1 + 7 + 7 + 4
+func (e *Ends) readSettled(reply string, c *settlement) (settled window.Settled, err error) {
+	const head, entry = 2, 1 + 1 + 4*7 + 4
 	bad := &failure.Error{Class: failure.Reply, Err: fmt.Errorf("the reply to an end has %d bytes", len(reply))}
 	if len(reply) < head {
 		return settled, bad
 	}
 	settled.Released = reply[0] != 0
 	for range reply[1] {
-		s.opts.Corrupt(window.MinHold)
+		e.Corrupt(window.MinHold)
 	}
 	for rest := reply[head:]; len(rest) > 0; {
-		if len(rest) < entry || uint64(len(rest)-entry) < script.BigEndian(rest[16:20]) || int(rest[0]) > len(c.costs) {
+		if len(rest) < entry || uint64(len(rest)-entry) < script.BigEndian(rest[30:34]) || int(rest[0]) > len(c.costs) {
 			return settled, bad
 		}
-		name := rest[entry : entry+int(script.BigEndian(rest[16:20]))]
-		l := window.SettledLog{Cost: -1, Late: rest[1] != 0, Reserved: script.BigEndian(rest[2:9]), Spent: script.BigEndian(rest[9:16])}
+		name := rest[entry : entry+int(script.BigEndian(rest[30:34]))]
+		l := window.SettledLog{Cost: -1, Late: rest[1] != 0, Reserved: script.BigEndian(rest[2:9]), Spent: script.BigEndian(rest[9:16]), Remaining: script.BigEndian(rest[16:23]), OtherReserved: script.BigEndian(rest[23:30])}
 		if i := int(rest[0]); i > 0 {
 			l.Cost = c.costs[i-1]
 			l.Log = c.end.Costs[l.Cost].Log()
 		} else {
-			l.Log, _ = ParseKeyName(strings.TrimPrefix(name, s.opts.Prefix))
+			l.Log, _ = script.ParseKeyName(strings.TrimPrefix(name, e.Prefix))
 		}
 		settled.Logs = append(settled.Logs, l)
 		rest = rest[entry+len(name):]
@@ -98,19 +98,15 @@ func costsOf(end *window.Ending) (costs []int) {
 	return costs
 }
 
-// endAcross is End on a cluster. A second end settles only what is still held: the first one may have failed
+// endAcross is End on a cluster. A second end settles only what is still reserved: the first one may have failed
 // in between.
-func (s *Store) endAcross(ctx context.Context, end *window.Ending, deny time.Duration) (settled window.Settled, err error) {
+func (e *Ends) endAcross(ctx context.Context, end *window.Ending, deny time.Duration) (settled window.Settled, err error) {
 	costs := costsOf(end)
 	if len(costs) > 0 && !end.Denied {
 		deny = max(deny, window.MinSettled)
 	}
-	name := s.streamName(end.Stream)
-	n, err := s.nodeFor(ctx, name, 0)
-	if err != nil {
-		return settled, err
-	}
-	logs, err := runFor[[]any](ctx, s, n, name, "forget", end.Stream, deny)
+	name := e.streamName(end.Stream)
+	logs, err := runFor[[]any](ctx, e, name, "forget", end.Stream, deny)
 	if err != nil {
 		return settled, err
 	}
@@ -132,7 +128,7 @@ func (s *Store) endAcross(ctx context.Context, end *window.Ending, deny time.Dur
 		key, found := strings.CutPrefix(text, "\x00")
 		if found {
 			all.Go(func() {
-				was, failed := s.drop(ctx, key, end.Stream, deny)
+				was, failed := e.drop(ctx, key, end.Stream, deny)
 				add(window.Settled{Released: was}, failed)
 			})
 			continue
@@ -147,12 +143,12 @@ func (s *Store) endAcross(ctx context.Context, end *window.Ending, deny time.Dur
 			c.flags |= endDenied
 		}
 		for i, cost := range costs {
-			if script.KeyName(s.opts.Prefix, end.Costs[cost].Log())+script.HoldsSuffix == key {
+			if script.KeyName(e.Prefix, end.Costs[cost].Log())+script.HoldsSuffix == key {
 				c.costs, costs = []int{cost}, append(costs[:i:i], costs[i+1:]...)
 				break
 			}
 		}
-		all.Go(func() { add(s.settleAlone(ctx, key, c)) })
+		all.Go(func() { add(e.settle(ctx, key, c)) })
 	}
 	for _, cost := range costs {
 		if end.Denied || again {
@@ -162,20 +158,21 @@ func (s *Store) endAcross(ctx context.Context, end *window.Ending, deny time.Dur
 		unknown := end.Costs[cost]
 		unknown.Budget = &window.Budget{Hold: window.MinHold}
 		c := &settlement{end: end, flags: endAlone | endUnknown, costs: []int{cost}, pair: script.PackPair(&unknown)}
-		all.Go(func() { add(s.settleAlone(ctx, script.KeyName(s.opts.Prefix, unknown.Log())+script.HoldsSuffix, c)) })
+		all.Go(func() { add(e.settle(ctx, script.KeyName(e.Prefix, unknown.Log())+script.HoldsSuffix, c)) })
 	}
 	all.Wait()
 	if err == nil && deny <= 0 && len(logs) > 1 && !reserved {
-		err = s.unlink(ctx, n, name)
+		err = e.Unlink(ctx, name)
 	}
 	return settled, err
 }
 
-// settleAlone settles one log on a cluster.
-func (s *Store) settleAlone(ctx context.Context, key string, c *settlement) (window.Settled, error) {
-	n, err := s.nodeFor(ctx, key, 0)
-	if err != nil {
-		return window.Settled{}, err
+// Unreserve takes back what the stream of a check has reserved, by the name of the holds.
+func (e *Ends) Unreserve(ctx context.Context, holds string, c *window.Check) (taken uint64, err error) {
+	end := window.Ending{Stream: c.Stream, Unreached: true, Denied: true}
+	settled, err := e.settle(ctx, holds, &settlement{end: &end, flags: endAlone, pair: script.PackPair(c)})
+	for _, l := range settled.Logs {
+		taken += l.Reserved
 	}
-	return s.settle(ctx, n, key, c)
+	return taken, err
 }
