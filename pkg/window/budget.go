@@ -88,12 +88,12 @@ func (e *Ending) Valid() error {
 	if namesTwice(e.Costs) {
 		return fmt.Errorf("%w: two costs have one log: Fold adds them", ErrBadCheck)
 	}
-	return Validate(e.Costs, make([]Decision, len(e.Costs)))
+	return validChecks(e.Costs)
 }
 
 // Settled is what the end of a stream has changed. The zero value changed nothing.
 type Settled struct {
-	// Released says that the stream held something: in a log of [InFlight], or a reservation.
+	// Released says that the stream had a hold: in a log of [InFlight], or a reservation.
 	Released bool
 	// Logs are the budgets that were settled or charged, in no order.
 	Logs []SettledLog

@@ -126,6 +126,21 @@
 //   - Another policy, window or unit of a rate is another log. Another limit, burst or rate in the
 //     same unit, another calendar and another hold keep the log.
 //
+// # Budgets
+//
+// A check with a [Budget] reserves its cost for its stream, and [Releaser.End] settles it with what the stream has
+// cost. The log is judged as if all that is reserved were spent, so what is spent and what is reserved are never more
+// than the limit. A reservation has the names of what it is for: the check of a stream that has reserved something
+// already has room and reserves nothing, and the check of a stream that has ended has none.
+//
+//   - A reservation that no end settles is spent once [Budget.Hold] is over, as of the time at which it was made, so the
+//     window forgets it. A late end corrects it: it records what the stream has cost instead.
+//   - A token bucket is charged for such a reservation by the next reservation or settlement of the log. A late end
+//     changes nothing then.
+//   - A log has 20,000 reservations at most; a further one has no room.
+//   - The waits of a decision are those if no reservation is settled: usually room comes earlier.
+//   - What is reserved is kept next to the log, and goes with it if an operator removes the log.
+//
 // # The log
 //
 // Package packed has the arithmetic of a log on its bytes, package inspect what operators see of

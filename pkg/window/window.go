@@ -251,6 +251,11 @@ func Validate(checks []Check, decisions []Decision) error {
 	if len(checks) != len(decisions) {
 		return fmt.Errorf("%w: %d checks, but room for %d decisions", ErrBadCheck, len(checks), len(decisions))
 	}
+	return validChecks(checks)
+}
+
+// validChecks is [Validate] for checks alone.
+func validChecks(checks []Check) error {
 	for i := range checks {
 		if checks[i].Key == "" {
 			return fmt.Errorf("%w: check %d has no key", ErrBadCheck, i)

@@ -141,7 +141,12 @@ func (l *streamEntry) check() window.Check {
 //
 //go:noinline
 func (s *Store) settleAll(end window.Ending, keys []byte) (settled window.Settled, err error) {
-	done := make([]bool, len(end.Costs))
+	var settles [inlineChecks]bool
+	done := settles[:]
+	if len(end.Costs) > len(done) {
+		done = make([]bool, len(end.Costs))
+	}
+	settled.Logs = make([]window.SettledLog, 0, max(len(end.Costs), 1))
 	for len(keys) > 0 {
 		var l streamEntry
 		if l, keys = cutEntry(keys); l.policy == window.InFlight {

@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -413,7 +412,7 @@ func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Sett
 		}
 		return settled, err
 	}
-	settled, failed := s.settleAll(end, slices.Clone(in.keys)) // in is on the stack
+	settled, failed := s.settleAll(end, in.keys)
 	if err == nil && failed != nil {
 		err = fmt.Errorf("memstore: %w", failed)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Reserved is what streams have reserved in the log of a budget: a value of its own beside the log, in the
+// A Reserved is what streams have reserved in the log of a budget: a value of its own next to the log, in the
 // format of a log of [window.InFlight]. [Reserved.Look] must fill it in before any other method is called. It is not safe for
 // concurrent use.
 //
@@ -235,7 +235,7 @@ func (h *Reserved) cost(c *window.Check, e *window.Ending, named bool, reserved 
 }
 
 // Answer fills in a decision on a check with a budget: see [State.Answer]. It changes log, which must not be
-// used afterwards. The waits are those of the log if the cost fits beside all holds. Otherwise they are
+// used afterwards. The waits are those of the log if the cost fits next to all holds. Otherwise they are
 // those until enough holds count no more.
 func (h *Reserved) Answer(log *State, c *window.Check, room bool, d *window.Decision) {
 	s, v := &h.State, &h.State.view

@@ -13,7 +13,7 @@ import (
 // decisions have no waits. All reservations of a log last equally long.
 type Budgets struct {
 	Oracle  *Oracle
-	held    map[window.LogID]*reservations
+	logs    map[window.LogID]*reservations
 	ended   map[window.StreamID]time.Duration // until when it is denied
 	streams map[window.StreamID]map[window.LogID]window.Check
 }
@@ -57,13 +57,13 @@ func forgotten(c *window.Check, at time.Duration) time.Duration {
 	}
 }
 
-// at returns what counts of a log at a time, as a check sees it: the time, what is held, what of it has not expired,
+// at returns what counts of a log at a time, as a check sees it: the time, what is counted, what of it has not expired,
 // and the reservation of a stream.
-func (b *Budgets) at(clock time.Duration, c *window.Check) (now time.Duration, counts []reservation, held, reserved uint64, own int) {
-	of := b.held[c.Log()]
+func (b *Budgets) at(clock time.Duration, c *window.Check) (now time.Duration, counts []reservation, counted, reserved uint64, own int) {
+	of := b.logs[c.Log()]
 	if of == nil {
 		of = &reservations{}
-		b.held[c.Log()] = of
+		b.logs[c.Log()] = of
 	}
 	now, own = max(clock, of.wrote), -1
 	for _, r := range of.list {
@@ -74,25 +74,25 @@ func (b *Budgets) at(clock time.Duration, c *window.Check) (now time.Duration, c
 			own = len(counts)
 		}
 		counts = append(counts, r)
-		held += r.cost
+		counted += r.cost
 		if r.ends > now {
 			reserved += r.cost
 		}
 	}
-	return now, counts, held, reserved, own
+	return now, counts, counted, reserved, own
 }
 
-// beside returns the check of the log that asks for room beside what is held.
-func beside(c window.Check, held uint64) window.Check {
-	c.Cost = max(c.Cost, 1) + held
+// withReserved returns the check of the log that asks for room next to what is reserved.
+func withReserved(c window.Check, counted uint64) window.Check {
+	c.Cost = max(c.Cost, 1) + counted
 	return c
 }
 
 // Take decides one check with a budget at the time clock.
 func (b *Budgets) Take(clock time.Duration, c window.Check) window.Decision {
 	clock += b.Oracle.Epoch
-	now, counts, held, _, own := b.at(clock, &c)
-	room := own >= 0 || b.Oracle.book(c.Log()).hasRoom(clock, beside(c, held))
+	now, counts, counted, _, own := b.at(clock, &c)
+	room := own >= 0 || b.Oracle.book(c.Log()).hasRoom(clock, withReserved(c, counted))
 	if b.ended[c.Stream] > clock {
 		room = false
 	}
@@ -107,15 +107,15 @@ func (b *Budgets) Take(clock time.Duration, c window.Check) window.Decision {
 		}
 		b.streams[c.Stream][c.Log()] = c
 	}
-	_, _, held, reserved, _ := b.at(clock, &c)
+	_, _, counted, reserved, _ := b.at(clock, &c)
 	d := b.Oracle.book(c.Log()).answer(clock, c, true)
-	d = window.Decision{Allowed: room, Never: !room && c.Cost > c.Limit.Hits, Remaining: d.Remaining - min(d.Remaining, held), Reserved: reserved}
+	d = window.Decision{Allowed: room, Never: !room && c.Cost > c.Limit.Hits, Remaining: d.Remaining - min(d.Remaining, counted), Reserved: reserved}
 	d.Unsettled = !d.Never && (!room || d.Remaining == 0)
 	return d
 }
 
 func (b *Budgets) write(now time.Duration, c window.Check, counts []reservation) {
-	of := b.held[c.Log()]
+	of := b.logs[c.Log()]
 	if of.list, of.wrote = counts, now; len(counts) == 0 {
 		of.wrote = 0
 	}
@@ -139,9 +139,9 @@ func (b *Budgets) pay(clock, now time.Duration, c window.Check, counts []reserva
 
 // rest fills in what is left of a settled log.
 func (b *Budgets) rest(clock time.Duration, c window.Check, s window.SettledLog) window.SettledLog {
-	_, _, held, reserved, _ := b.at(clock, &c)
+	_, _, counted, reserved, _ := b.at(clock, &c)
 	d := b.Oracle.book(c.Log()).answer(clock, c, true)
-	s.Remaining, s.OtherReserved = d.Remaining-min(d.Remaining, held), reserved
+	s.Remaining, s.OtherReserved = d.Remaining-min(d.Remaining, counted), reserved
 	return s
 }
 
@@ -191,7 +191,7 @@ func (b *Budgets) End(clock time.Duration, e window.Ending) (settled []window.Se
 	for i, c := range e.Costs {
 		if _, ok := b.streams[e.Stream][c.Log()]; !ok && !e.Denied {
 			c.Budget = &window.Budget{Hold: window.MinHold}
-			if of := b.held[c.Log()]; of != nil && len(of.list) > 0 {
+			if of := b.logs[c.Log()]; of != nil && len(of.list) > 0 {
 				c.Budget.Hold = of.list[0].ends - of.list[0].at
 			}
 			settled = append(settled, b.rest(clock, c, window.SettledLog{Log: c.Log(), Cost: i, Spent: b.Oracle.book(c.Log()).charge(clock, c)}))

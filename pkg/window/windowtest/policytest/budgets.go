@@ -298,7 +298,7 @@ func runBudgetSlots(t *testing.T, h InFlightHarness) {
 // they have reserved and spent never exceeds the budget, and nothing is left.
 func runBudgetConcurrent(t *testing.T, h InFlightHarness) {
 	const limit, each = 60_000, 1000
-	var spent, held atomic.Int64
+	var spent, reserved atomic.Int64
 	manyStreams(h, func(store, other window.Store, stream window.StreamID, turn int) {
 		c := reserves(stream, "{b}tokens", limit, each)
 		c.Limit.Window = 24 * time.Hour
@@ -320,10 +320,10 @@ func runBudgetConcurrent(t *testing.T, h InFlightHarness) {
 		case late || !got[0].Allowed:
 			return
 		}
-		if now := held.Add(each); now > limit-spent.Load() {
+		if now := reserved.Add(each); now > limit-spent.Load() {
 			t.Errorf("%d are reserved, and %d spent, of %d", now, spent.Load(), limit)
 		}
-		held.Add(-each)
+		reserved.Add(-each)
 		for range 2 {
 			settled, err := other.(window.Releaser).End(t.Context(), e)
 			if err != nil {
@@ -337,7 +337,7 @@ func runBudgetConcurrent(t *testing.T, h InFlightHarness) {
 	c := reserves(1<<40, "{b}tokens", limit, 0)
 	c.Limit.Window = 24 * time.Hour
 	got := take(t, h.Stores[0], one(c))[0]
-	if got.Reserved != 0 || held.Load() != 0 || got.Remaining != limit-uint64(spent.Load()) {
-		t.Errorf("at rest: %+v, %d held, %d spent of %d", got, held.Load(), spent.Load(), limit)
+	if got.Reserved != 0 || reserved.Load() != 0 || got.Remaining != limit-uint64(spent.Load()) {
+		t.Errorf("at rest: %+v, %d reserved, %d spent of %d", got, reserved.Load(), spent.Load(), limit)
 	}
 }

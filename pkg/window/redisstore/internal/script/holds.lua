@@ -10,7 +10,7 @@
 -- its name: '>BI7' (kind 166, or 167 after the end of the stream; until when, in milliseconds)
 -- and '>I4c0' for the name of each log in which the stream may hold something.
 --
--- What is reserved of a budget is a value of the same format beside its log, on its slot: the name of the log and
+-- What is reserved of a budget is a value of the same format next to its log, on its slot: the name of the log and
 -- ':r'. The last two numbers of its header are the shortest time of a hold in milliseconds, and for how many
 -- seconds the last hold counts after its end. A check of unit 8 is about it, directly before the check of the log. It has mode 2. Its
 -- fields mean: window, how long a hold lasts; step and most, the stream, as of a check in flight; limit, the cost of a byte in

@@ -8,11 +8,11 @@
 -- KEYS[1]   the value of the stream; the other keys are the logs of the costs. For one log alone, KEYS[1] is the
 --           value of its holds and KEYS[2] the log, and ARGV[5] is what the stream knows of it: see holds.lua
 --
--- Reply: '>BB', 1 if the stream held something, and how many values were removed that were not logs; and then, for
+-- Reply: '>BB', 1 if the stream had a hold, and how many values were removed that were not logs; and then, for
 -- each log of a budget, '>BBI7I7I7I7I4c0': the number of its cost, or 0; 1 if its hold had expired; what the stream had
 -- reserved; what was charged; what remains; what other streams have reserved; and the name of the log.
 --
--- It translates Held.Settle of package packed.
+-- It translates Reserved.Settle of package packed.
 -- include holds.lua
 
 local stream, deny, flags, sent = read('>c8I7BI7', ARGV[4])

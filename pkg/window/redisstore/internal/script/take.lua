@@ -201,7 +201,7 @@ local moved, most_moved = 0, 262144
 local muldiv, fills, weigh, falls
 local run -- of rings that are written
 local holds, once_records
-local held_of -- the states of what is reserved, by the check of the log
+local reserved_of -- the states of what is reserved, by the check of the log
 local recorded, settled -- of settle.lua: what checks have charged; what is settled
 local once_record_of -- the states of idempotency records, by the check whose charge they are about
 
@@ -311,8 +311,8 @@ while i <= n do
         once_record_of = once_record_of or {}
         once_record_of[i + 1] = state
       elseif unit == 8 then
-        held_of = held_of or {}
-        held_of[i + 1] = state
+        reserved_of = reserved_of or {}
+        reserved_of[i + 1] = state
       end
     end
   elseif size >= 18 then
@@ -388,9 +388,9 @@ while i <= n do
     if state and state.room ~= nil and mode ~= 4 then
       room = state.room
     end
-    local held = held_of and held_of[i]
-    if held then
-      room = held.ended == 0 and (held.cost > 0 or held.free and used < limit - held.used and cost <= limit - held.used - used)
+    local res = reserved_of and reserved_of[i]
+    if res then
+      room = res.ended == 0 and (res.cost > 0 or res.free and used < limit - res.used and cost <= limit - res.used - used)
     end
     local once_record = once_record_of and once_record_of[i]
     if once_record then
@@ -442,13 +442,13 @@ while i <= n do
     if settling and room and not denied and (any_room or not any) then
       local once_record = once_record_of and once_record_of[i]
       charge = once_record and once_record.covers and 0 or cost
-      local held = held_of and held_of[i]
-      if held then
+      local res = reserved_of and reserved_of[i]
+      if res then
         charge = 0
-        if cost > 0 and held.cost == 0 then
-          held.reserves = cost
+        if cost > 0 and res.cost == 0 then
+          res.reserves = cost
           if unit == 2 then
-            charge = math.max(math.min(held.used - held.reserved, 2 * limit - used), 0) -- for the holds that have expired
+            charge = math.max(math.min(res.used - res.reserved, 2 * limit - used), 0) -- for the holds that have expired
           end
         end
       end
@@ -659,15 +659,15 @@ while i <= n do
   elseif settling and not corrupt then
     -- Answer as the log is now. Waits count from the server's clock. If that was set back,
     -- they include the time to catch up.
-    local held = held_of and held_of[i]
+    local res = reserved_of and reserved_of[i]
     local whole_limit = limit
-    if held then
-      if held.reserves then
-        holds.reserve(held, held.reserves)
-        held.reserves = nil
+    if res then
+      if res.reserves then
+        holds.reserve(res, res.reserves)
+        res.reserves = nil
       end
-      -- The log answers for the room beside what is held.
-      limit = limit - math.min(held.used, limit)
+      -- The log answers for the room next to what is reserved.
+      limit = limit - math.min(res.used, limit)
       if unit == 2 then
         major = major - (whole_limit - limit) -- the tokens
       end
@@ -707,13 +707,13 @@ while i <= n do
         retry = not corrupt and math.max(t * unit + window - clock, 0)
       end
     end
-    if held then
-      if held.used > 0 then
-        reset = math.max(reset, holds.falls(held, 0))
+    if res then
+      if res.used > 0 then
+        reset = math.max(reset, holds.falls(res, 0))
         if limit == 0 then
-          unit_after = holds.falls(held, whole_limit - 1)
+          unit_after = holds.falls(res, whole_limit - 1)
         elseif unit_after == 0 then
-          unit_after = holds.falls(held, held.used - 1)
+          unit_after = holds.falls(res, res.used - 1)
         end
       end
       local need = math.max(cost, 1)
@@ -724,12 +724,12 @@ while i <= n do
       else
         outcome = 0
         if need > limit then
-          retry = holds.falls(held, whole_limit - need)
-        elseif retry == 0 and held.ended == 0 and held.used > 0 then
-          retry = holds.falls(held, held.used - 1) -- there are too many holds
+          retry = holds.falls(res, whole_limit - need)
+        elseif retry == 0 and res.ended == 0 and res.used > 0 then
+          retry = holds.falls(res, res.used - 1) -- there are too many holds
         end
-        if held.ended > 0 then
-          retry = math.max(retry, held.ended * 1000 - clock)
+        if res.ended > 0 then
+          retry = math.max(retry, res.ended * 1000 - clock)
         end
       end
     end
