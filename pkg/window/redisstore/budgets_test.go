@@ -95,3 +95,48 @@ func TestDamagedBudgets(t *testing.T) {
 		t.Errorf("%d values were corrupt", corrupt)
 	}
 }
+
+// TestBudgetsInScopes reserves in two scopes at once, or in none. One end settles both.
+func TestBudgetsInScopes(t *testing.T) {
+	stores := []*redisstore.Store{
+		redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{}),
+		redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{}),
+	}
+	s := redisstore.NewScopes([]string{"region", "global"}, stores)
+	defer s.Close()
+	s.Holds(0)
+	s.Holds(1)
+	budget := &window.Budget{Hold: time.Minute}
+	check := func(stream window.StreamID, scope window.Scope, cost uint64) window.Check {
+		return window.Check{Key: "{k}", Limit: window.Limit{Hits: 100, Window: time.Hour}, Cost: cost, Stream: stream, Budget: budget, Scope: scope}
+	}
+	group := func(stream window.StreamID, region, global uint64) [2]window.Decision {
+		var d [2]window.Decision
+		if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check(stream, 0, region), check(stream, 1, global)}, d[:]); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	group(1, 60, 70)
+	if d := group(2, 40, 40); d[1].Allowed {
+		t.Fatalf("110 of 100: %+v", d)
+	}
+	if d := group(9, 0, 0); d[0].Reserved != 60 || d[1].Reserved != 70 {
+		t.Fatalf("the denied request has reserved something: %+v", d)
+	}
+	cost := check(0, 1, 25)
+	cost.Mode, cost.Budget = window.Always, nil
+	settled, err := s.End(t.Context(), window.Ending{Stream: 1, Costs: []window.Check{cost}})
+	if err != nil || len(settled.Logs) != 2 || !settled.Released {
+		t.Fatalf("the end: %+v, error %v", settled, err)
+	}
+	for _, l := range settled.Logs {
+		want := window.SettledLog{Log: cost.Log(), Reserved: 70, Spent: 25, Remaining: 75}
+		if l.Log.Scope == 0 {
+			want = window.SettledLog{Log: check(0, 0, 0).Log(), Cost: -1, Reserved: 60, Spent: 60, Remaining: 40}
+		}
+		if l != want {
+			t.Errorf("got %+v, want %+v", l, want)
+		}
+	}
+}
