@@ -193,6 +193,7 @@ var sounds = []sound{
 		{find: "              - remove: x-tier\n", put: "              - remove: x-tier\n              - append: {header: {key: x-tier, value: free}}\n"},
 		{find: loginLimit, put: loginLimit + "                    - actions:\n" + tierHeader},
 	}}},
+	{what: "a cost in bytes", why: "Envoy always has a number for it", setup: after(loginLimit, "                      hits_addend: {format: \"%BYTES_RECEIVED%\"}\n")},
 	{what: "a limit for each method alone", why: "each request has a method", setup: routes(
 		listed("all", everything, toUpstream, "{actions: [{request_headers: {header_name: \":method\", descriptor_key: method}}]}")).with(
 		service{rules: usualRules + "  - {key: method, value: POST, rate_limit: {window: 1h, requests: 100}}\n"})},

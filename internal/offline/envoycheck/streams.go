@@ -14,8 +14,8 @@ import (
 
 var (
 	streamHeader, endHeader = adapter.Kept[adapter.StreamID].Name, adapter.Kept[adapter.StreamEnd].Name
-	// bounded is an expression with a default, and with a bound or a pattern.
-	bounded = regexp.MustCompile(`^%CEL\(.*(<|\.matches\().*\?.*:.*\)%$|^%CEL\(.*\?.*(<|\.matches\().*:.*\)%$`)
+	// bounded is an expression with a default, and with a bound or a pattern, or what is always a number.
+	bounded = regexp.MustCompile(`^%[A-Z_]*(BYTES|DURATION|COUNT)[A-Z_]*%$|^%CEL\(.*(<|\.matches\().*\?.*:.*\)%$|^%CEL\(.*\?.*(<|\.matches\().*:.*\)%$`)
 	// invented is an expression that ends with a number as the default.
 	invented = regexp.MustCompile(`^%CEL\(.*\?.*:\s*[0-9.]+u?\s*\)%$`)
 )
