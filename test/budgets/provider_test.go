@@ -17,10 +17,10 @@ type api struct {
 	key          string // the header with the key, and what is before the key in it
 	form         string // of denials
 	bound        string // of the output, in a body
-	// usage is the end of an answer, and events are those of a stream before and behind its text.
-	usage         func(in, out int) string
-	before, text  string
-	after, behind func(in, out int) string
+	// usage is an answer. A stream begins with before, has a text for each token, and ends with after.
+	usage        func(in, out int) string
+	before, text string
+	after        func(in, out int) string
 }
 
 func sum(format string) func(in, out int) string {

@@ -36,7 +36,7 @@ func (s *Seen) dump(from io.Reader) error {
 		return fmt.Errorf("the dump %w", err)
 	}
 	if doc.Configs == nil {
-		doc.Configs = doc.file.configs()
+		doc.Configs = doc.asDump()
 	}
 	if doc.Configs == nil {
 		return errors.New(`the dump has no "configs": give the answer of Envoy's /config_dump?include_eds, or the file that Envoy reads`)
@@ -61,8 +61,8 @@ type file struct {
 	} `json:"static_resources,omitempty"`
 }
 
-// configs returns the file as parts of a dump. Nil: it is no such file.
-func (f file) configs() []map[string]json.RawMessage {
+// asDump returns the file as parts of a dump. Nil: it is no such file.
+func (f file) asDump() []map[string]json.RawMessage {
 	if f.Static == nil {
 		return nil
 	}

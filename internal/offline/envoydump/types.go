@@ -56,7 +56,7 @@ type Manager struct {
 	HTTP             struct {
 		MaxStream string `json:"max_stream_duration"`
 	} `json:"common_http_protocol_options"`
-	Early            []struct {
+	Early []struct {
 		Config struct {
 			Mutations []struct {
 				Remove  string `json:"remove"`
