@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/portable"
 	configrules "github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -393,7 +394,7 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*rules.Rule
 	case !l.served:
 		read, locations := configrules.Read(o, l.rules)
 		if l.portable != nil {
-			configrules.CheckPortable(o, l.rules, l.portable)
+			portable.Check(o, l.rules, l.portable)
 			if s.Tiers.Path != "" {
 				file.CheckPortable(&l.report)
 			}

@@ -32,7 +32,7 @@ var libraries = []struct {
 	{"github.com/prometheus", "others get small interfaces", "internal/operate/metrics internal/operate/admin internal/migrate/compat/stats internal/daemon"},
 	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", "internal/migrate/compat/stats"},
 	{"github.com/maypok86/otter", "what is remembered has a bound", "internal/core/denials internal/core/lease internal/core/fallback internal/core/tier/cache"},
-	{"go.yaml.in/yaml", "nothing else knows YAML", "internal/migrate/compat internal/config/strict internal/config/rules internal/config/ruletests internal/config/tiers internal/offline/envoydump internal/offline/replay/envoyfile"},
+	{"go.yaml.in/yaml", "nothing else knows YAML", "internal/migrate/compat internal/config/strict internal/config/rules internal/config/portable internal/config/ruletests internal/config/tiers internal/offline/envoydump internal/offline/replay/envoyfile"},
 	{"go.opentelemetry.io", "a span is made in one place", "internal/operate/tracing internal/daemon"},
 	{"github.com/apache/datasketches-go", "what is counted for people has a bound", "internal/operate/insight"},
 	{"github.com/klauspost/compress", "only access logs are packed", "internal/offline/replay/accesslog"},

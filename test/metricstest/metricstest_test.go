@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/tier/cache"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
 	"github.com/slidegate/slidegate/internal/edge/unary"
@@ -45,7 +46,7 @@ func all(t *testing.T) *prometheus.Registry {
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), decide.OutcomeDenied)
 	m.Meter("edge", "per-key").Near(1)
 	m.Threshold("edge", "per-key", 80)
-	m.Meter("edge", "per-key").Budget(decide.BudgetSettled, 1)
+	m.Meter("edge", "per-key").Budget(inflight.BudgetSettled, 1)
 	metrics.Webhook(registry)
 	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
 	registry.MustRegister(metrics.SpansLost())
@@ -108,7 +109,7 @@ func TestLabelValues(t *testing.T) {
 	}
 	want := map[string][]string{
 		"slidegate_decisions_total":       outcomes,
-		"slidegate_budget_requests_total": slices.Clone(decide.BudgetOutcomes[:]),
+		"slidegate_budget_requests_total": slices.Clone(inflight.BudgetOutcomes[:]),
 		"slidegate_authorizations_total":  results,
 		"slidegate_grpc_goaways_total":    slices.Clone(unary.Reasons),
 	}

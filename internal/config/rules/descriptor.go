@@ -51,7 +51,7 @@ func (r *rulesReader) entry(above trail, f *strict.Field[descriptorEntry]) {
 	if ok {
 		id := descriptors.NewRuleID(r.domain.name, r.rules.CanonicalPath(at.path))
 		if first, again := r.domain.paths[id]; again {
-			r.decoder.Problem(f.Position, "a second descriptor like the one %s: put both into one", first.from(r.decoder.File))
+			r.decoder.Problem(f.Position, "a second descriptor like the one %s: put both into one", first.From(r.decoder.File))
 			ok = false
 		} else {
 			r.domain.paths[id] = Location{r.decoder.File, f.Line}

@@ -1,8 +1,8 @@
 // Package rules reads rules, in the notation of envoyproxy/ratelimit and a superset of it: from
 // YAML files ([Read]), from an xDS server ([ReadDomains]) and from Go programs. It has every key of
 // that language: domain, descriptors, rate_limit, by_tier, policies, calendars, replaces. It checks
-// them, reports problems with positions, and makes the values of core/rules. [CheckPortable] finds
-// what envoyproxy/ratelimit reads differently.
+// them, reports problems with positions, and makes the values of core/rules. Package portable
+// finds what envoyproxy/ratelimit reads differently.
 //
 // docs/reference/rules.md has every key. It and docs/rules.schema.json are made from the types in
 // language.go.

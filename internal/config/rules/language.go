@@ -196,9 +196,9 @@ type replacement struct {
 	Name strict.Field[strict.Blankable] `yaml:"name,required" doc:"the name of a rule. Required"`
 }
 
-// portableKeys are the keys of envoyproxy/ratelimit. It accepts any of them at any level, and
+// PortableKeys are the keys of envoyproxy/ratelimit. It accepts any of them at any level, and
 // ignores those without a meaning there.
-var portableKeys = []string{
+var PortableKeys = []string{
 	"domain", "descriptors", "key", "value", "rate_limit", "unit", "requests_per_unit", "unlimited", "name", "replaces",
 	"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
 }
@@ -222,6 +222,9 @@ var homes = sync.OnceValue(func() map[string]string {
 	return homes
 })
 
+// IsKey reports whether rules have a key, at any level.
+func IsKey(name string) bool { return homes()[name] != "" }
+
 // misplaced returns the advice for a key that a level does not have. If envoyproxy/ratelimit
 // has the level, its keys are ignored there, as it does.
 func misplaced(key string, portableLevel bool) strict.KeyAdvice {
@@ -233,7 +236,7 @@ func misplaced(key string, portableLevel bool) strict.KeyAdvice {
 		return strict.KeyAdvice{Message: `"unit_multiplier" is not a key of rules: write window and requests`}
 	case home == "":
 		return strict.KeyAdvice{}
-	case portableLevel && slices.Contains(portableKeys, key):
+	case portableLevel && slices.Contains(PortableKeys, key):
 		return strict.KeyAdvice{Message: fmt.Sprintf("%q is ignored here, as envoyproxy/ratelimit does: it belongs %s", key, home), Ignored: true}
 	}
 	return strict.KeyAdvice{Message: fmt.Sprintf("%q has no meaning here: it belongs %s", key, home)}

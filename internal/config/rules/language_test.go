@@ -12,7 +12,7 @@ import (
 func TestKeysOfTheReferenceAreKnownEverywhere(t *testing.T) {
 	for _, level := range []strict.KeyAdviser{new(rulesDoc), new(descriptorEntry), new(rateLimit), new(replacement)} {
 		known := strict.KeysOf(reflect.TypeOf(level).Elem())
-		for _, key := range portableKeys {
+		for _, key := range PortableKeys {
 			if slices.ContainsFunc(known, func(k strict.Key) bool { return k.Name == key }) {
 				continue
 			}
@@ -21,7 +21,7 @@ func TestKeysOfTheReferenceAreKnownEverywhere(t *testing.T) {
 			}
 		}
 	}
-	if got, want := len(portableKeys), 16; got != want {
+	if got, want := len(PortableKeys), 16; got != want {
 		t.Errorf("keys of the reference: got %d, want %d", got, want)
 	}
 }

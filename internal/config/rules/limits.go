@@ -197,7 +197,7 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Position, bad, 
 		}
 		log := window.Check{Limit: l.Limit}.Log()
 		if first, again := before[log]; again {
-			r.decoder.Problem(f.Position, "a second limit for the same %s, the first is %s", same(l.Limit), first.from(r.decoder.File))
+			r.decoder.Problem(f.Position, "a second limit for the same %s, the first is %s", same(l.Limit), first.From(r.decoder.File))
 			continue
 		}
 		before[log] = Location{r.decoder.File, f.Line}
@@ -355,6 +355,15 @@ var units = []struct {
 	{"year", 365 * strict.Day},
 }
 
+// Units returns the names of the units of envoyproxy/ratelimit.
+func Units() []string {
+	names := make([]string, len(units))
+	for i, u := range units {
+		names[i] = u.name
+	}
+	return names
+}
+
 // windowed reads hits in a window. With bad, it does not report that half of a pair is missing.
 // override: the unit may be one of a calendar.
 func (r *rulesReader) windowed(l *limit, override bool, at strict.Position, bad bool) (window.Limit, bool) {
@@ -418,10 +427,7 @@ func (r *rulesReader) anyUnit(l *limit) (unit calendar.Unit, ofCalendar bool) {
 	if _, ok := unitNamed(l.Unit.Value); ok {
 		return unit, false
 	}
-	name, names := strings.ToLower(l.Unit.Value), make([]string, len(units))
-	for i, u := range units {
-		names[i] = u.name
-	}
+	name, names := strings.ToLower(l.Unit.Value), Units()
 	r.decoder.Problem(l.Unit.Position, "unknown unit %s, expected one of %s%s", r.decoder.Quote(l.Unit.Value), strings.Join(names, ", "), strict.DidYouMean(name, names))
 	return unit, false
 }

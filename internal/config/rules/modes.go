@@ -128,7 +128,7 @@ func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce])
 	case d.attempt == "":
 		d.attempt, d.once = once.Entry, Location{r.decoder.File, f.Line}
 	case d.attempt != once.Entry:
-		r.decoder.Problem(v.Entry.Position, "charge_once %s has the entry %s: use one entry in all rules of a domain, and send the idempotency key in it", d.once.from(r.decoder.File), strict.Quoteless(d.attempt))
+		r.decoder.Problem(v.Entry.Position, "charge_once %s has the entry %s: use one entry in all rules of a domain, and send the idempotency key in it", d.once.From(r.decoder.File), strict.Quoteless(d.attempt))
 	}
 	switch {
 	case rule.Charge.Always:

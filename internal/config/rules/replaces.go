@@ -43,12 +43,12 @@ func (r *rulesReader) checkName(f *strict.Field[strict.Blankable], at strict.Pos
 	case !again:
 		r.domain.names[name] = Location{r.decoder.File, at.Line}
 	case named != "":
-		r.decoder.Warning(at, "the rule %s has the same name: headers and metrics cannot distinguish them", first.from(r.decoder.File))
+		r.decoder.Warning(at, "the rule %s has the same name: headers and metrics cannot distinguish them", first.From(r.decoder.File))
 	case slices.ContainsFunc(all[len(all)-1].Path, func(n descriptors.Node) bool { return !n.AnyValue && r.hides(n.Key) }):
 		// The name contains the value.
-		r.decoder.Warning(at, "the rule %s has the same name: give one of them another", first.from(r.decoder.File))
+		r.decoder.Warning(at, "the rule %s has the same name: give one of them another", first.From(r.decoder.File))
 	default:
-		r.decoder.Warning(at, "the rule %s has the same name, %s: give one of them another", first.from(r.decoder.File), name)
+		r.decoder.Warning(at, "the rule %s has the same name, %s: give one of them another", first.From(r.decoder.File), name)
 	}
 }
 

@@ -27,8 +27,8 @@ func (p Location) String() string {
 	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
-// from returns the location for a message about another line of file.
-func (p Location) from(file string) string {
+// From returns the location for a message about another line of file.
+func (p Location) From(file string) string {
 	switch {
 	case p.File != file:
 		return "in " + strict.Quoteless(p.String())
@@ -201,7 +201,7 @@ func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
 	case again && r.Settings.MergeDomains:
 		return other
 	case again:
-		r.decoder.Problem(f.Position, "a second domain %s, the first is %s: join them, or set rules.merge_domains", strict.Quote(name), other.at.from(at.File))
+		r.decoder.Problem(f.Position, "a second domain %s, the first is %s: join them, or set rules.merge_domains", strict.Quote(name), other.at.From(at.File))
 	default:
 		if err := r.rules.AddDomain(name); err != nil {
 			r.decoder.Problem(f.Position, "%s", err)
@@ -238,7 +238,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 	}
 	d := r.domain
 	if d.headers != (Location{}) {
-		r.decoder.Problem(f.Position, "the domain already has headers, %s: give them once", d.headers.from(r.decoder.File))
+		r.decoder.Problem(f.Position, "the domain already has headers, %s: give them once", d.headers.From(r.decoder.File))
 	}
 	d.headers = Location{r.decoder.File, f.Line}
 	if r.Report.Count() == before && !d.void {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/portable"
 	configrules "github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -414,7 +415,7 @@ func FuzzCheckPortable(f *testing.F) {
 	f.Add([]byte("a: &a\n  descriptors: [*a]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var report, warn strict.Report
-		configrules.CheckPortable(configrules.Options{
+		portable.Check(configrules.Options{
 			Identity: rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)}, Report: &report, Warn: &warn,
 		}, []files.File{{Name: "rules.yaml", Data: data}}, compat.PlainValue)
 		if err := report.Err(); err != nil {

@@ -56,8 +56,8 @@ type budgetCount struct {
 	rule string
 }
 
-func (b budgetCount) Budget(o BudgetOutcome, units uint64) {
-	b.c.add(fmt.Sprint(b.rule, " ", BudgetOutcomes[o], " ", units, ":"))
+func (b budgetCount) Budget(o inflight.BudgetOutcome, units uint64) {
+	b.c.add(fmt.Sprint(b.rule, " ", inflight.BudgetOutcomes[o], " ", units, ":"))
 }
 
 // ask asks for a cost; a negative one stands for none.

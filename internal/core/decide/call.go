@@ -166,7 +166,7 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	}
 	n := len(c.batch.checks)
 	if n > 1 && n <= window.MaxChecks {
-		c.settleModes()
+		c.verdict.SettleModes(c.batch.checks)
 	}
 	c.batch.decisions = slices.Grow(c.batch.decisions[:0], n)[:n]
 	return true

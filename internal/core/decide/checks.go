@@ -244,36 +244,6 @@ func (c *Call) settleQuota() {
 	}
 }
 
-// settleModes gives all checks of one log the strictest of their modes, because a store
-// refuses several modes. Only a rule whose tiers share a log and are not all observed
-// makes such checks.
-func (c *Call) settleModes() {
-	same := true
-	for i := range c.batch.checks {
-		same = same && c.batch.checks[i].Mode == c.batch.checks[0].Mode
-	}
-	if same {
-		return
-	}
-	for i := range c.batch.checks {
-		check := &c.batch.checks[i]
-		for j := range c.batch.checks {
-			o := &c.batch.checks[j]
-			// Modes are in the order of their strictness.
-			if o.Mode < check.Mode && !check.Mode.Unconditional() && !o.Mode.Unconditional() && o.Log() == check.Log() {
-				check.Mode = o.Mode
-				s := &c.verdict.Limits[i]
-				s.Mode, s.Quota = o.Mode, o.Mode == window.Any
-				if s.Enforcement == verdict.ObservedForSubject {
-					s.Enforcement = verdict.EnforcedForSubject
-				} else if s.Observed() {
-					s.Enforcement = verdict.Enforced
-				}
-			}
-		}
-	}
-}
-
 // warnOverride warns that a rule ignores an override in a record of a customer source. For the tiers
 // file, the configuration has warned already.
 func (c *Call) warnOverride(r *rules.Rule, who *identity.Subject, o *tier.Override) {

@@ -99,13 +99,15 @@ type count struct {
 	name string
 }
 
-func (c counts) Meter(domain, rule string) Meter            { return count{c, domain + "/" + rule} }
-func (c counts) UnknownDomain()                             { c["unknown domain"]++ }
-func (c counts) CutUpdate()                                 { c["cut update"]++ }
-func (c counts) Ended(inflight.EndResult)                   {}
-func (c counts) Misused()                                   {}
-func (c count) Near(uint64)                                 {}
-func (c count) Budget(o BudgetOutcome, units uint64)        { c.c[c.name+" "+BudgetOutcomes[o]] += int(units) }
+func (c counts) Meter(domain, rule string) Meter { return count{c, domain + "/" + rule} }
+func (c counts) UnknownDomain()                  { c["unknown domain"]++ }
+func (c counts) CutUpdate()                      { c["cut update"]++ }
+func (c counts) Ended(inflight.EndResult)        {}
+func (c counts) Misused()                        {}
+func (c count) Near(uint64)                      {}
+func (c count) Budget(o inflight.BudgetOutcome, units uint64) {
+	c.c[c.name+" "+inflight.BudgetOutcomes[o]] += int(units)
+}
 func (c count) Denied(string, window.Policy, time.Duration) {}
 func (c count) Count(o Outcome)                             { c.c[c.name+" "+o.String()]++ }
 func (c count) Detail(values []byte, o Outcome)             { c.c[c.name+" "+string(values)+" "+o.String()]++ }
@@ -638,13 +640,13 @@ func TestHits(t *testing.T) {
 		{"a question", status(0, window.Enforce, false, 0), false, Hits{}},
 		{"a refund", status(5, window.Refund, true, 10), true, Hits{}},
 	} {
-		if diff := cmp.Diff(tt.want, hitsOf(&tt.status, tt.allowed, 0.8)); diff != "" {
+		if diff := cmp.Diff(tt.want, tt.status.Hits(tt.allowed, 0.8)); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
 		}
 	}
 	// The reference multiplies as float32: 0.7 of 10 is 7 there, and 6.999… as float64.
 	seven := status(1, window.Enforce, true, 3)
-	if got := hitsOf(&seven, true, 0.7); got.Near != 0 {
+	if got := seven.Hits(true, 0.7); got.Near != 0 {
 		t.Errorf("the seventh hit of ten is near 0.7: %+v", got)
 	}
 }

@@ -31,6 +31,8 @@ type (
 	LimitStatus = verdict.LimitStatus
 	// A Match is what one descriptor of a request matched.
 	Match = verdict.Match
+	// Hits are what a request did to a limit, as envoyproxy/ratelimit counts it.
+	Hits = verdict.Hits
 )
 
 // Options of a [Decider]. Store is required.

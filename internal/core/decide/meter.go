@@ -60,35 +60,6 @@ var Outcomes = [...]string{
 // String returns the metric label.
 func (o Outcome) String() string { return Outcomes[o] }
 
-// A BudgetOutcome is what happened to the cost of a stream under a budget.
-type BudgetOutcome int
-
-// The outcomes of budgets, and the units that each counts.
-const (
-	// BudgetReserved: a request has reserved its estimate.
-	BudgetReserved BudgetOutcome = iota
-	// BudgetSettled: the stream has ended, and its true cost was recorded.
-	BudgetSettled
-	// BudgetUnknown: the stream has ended without a cost, and that of on_unknown was recorded.
-	BudgetUnknown
-	// BudgetAboveEstimate: the true cost, which is settled too, was above the estimate by these units.
-	BudgetAboveEstimate
-	// BudgetUnreserved: the true cost of a stream was recorded that had reserved nothing.
-	BudgetUnreserved
-	// BudgetExpired: the stream has ended so late that its estimate counted as spent.
-	BudgetExpired
-)
-
-// BudgetOutcomes lists the outcomes of budgets by number with their metric label.
-var BudgetOutcomes = [...]string{
-	BudgetReserved:      "reserved",
-	BudgetSettled:       "settled",
-	BudgetUnknown:       "unknown",
-	BudgetAboveEstimate: "above_estimate",
-	BudgetUnreserved:    "unreserved",
-	BudgetExpired:       "expired",
-}
-
 // A Meter counts the outcomes of one rule. It is safe for concurrent use.
 type Meter interface {
 	Count(Outcome)
@@ -99,7 +70,7 @@ type Meter interface {
 	// one request, has the policy window.Sliding and the window zero.
 	Denied(tier string, p window.Policy, win time.Duration)
 	// Budget counts what happened to the cost of one stream, and its units.
-	Budget(o BudgetOutcome, units uint64)
+	Budget(o inflight.BudgetOutcome, units uint64)
 	// Detail counts in a series for the values of one request, for rules with
 	// detailed_metric or value_to_metric. It does not keep the bytes.
 	Detail(values []byte, o Outcome)
@@ -132,7 +103,7 @@ func (uncounted) CutUpdate()                                  {}
 func (uncounted) Ended(inflight.EndResult)                    {}
 func (uncounted) Misused()                                    {}
 func (uncounted) Count(Outcome)                               {}
-func (uncounted) Budget(BudgetOutcome, uint64)                {}
+func (uncounted) Budget(inflight.BudgetOutcome, uint64)       {}
 func (uncounted) Near(uint64)                                 {}
 func (uncounted) Denied(string, window.Policy, time.Duration) {}
 func (uncounted) Detail([]byte, Outcome)                      {}

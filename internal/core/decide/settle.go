@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/slidegate/slidegate/internal/core/inflight"
-	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -85,8 +84,8 @@ func (c *Call) countReserved() {
 		if check.Budget == nil || s.DecidedBy != verdict.ByStore || check.Cost == 0 {
 			continue
 		}
-		if c.verdict.Allowed && s.Mode.Charged(true, s.Decision.Allowed) {
-			c.countBudget(s.Rule, BudgetReserved, s.Cost)
+		if c.decider.counts && c.verdict.Allowed && s.Mode.Charged(true, s.Decision.Allowed) {
+			c.meter(s.Rule).Budget(inflight.BudgetReserved, s.Cost)
 		}
 		if r := c.decider.opts.Recorder; r != nil {
 			r.Budget(&c.req, s, check.Key)
@@ -102,28 +101,8 @@ func (c *Call) countSettled(logs []window.SettledLog, limits []LimitStatus) {
 		if l.Cost >= 0 {
 			rule = limits[l.Cost].Rule
 		}
-		if rule == nil {
-			continue // a reload has removed it
+		if rule != nil && c.decider.counts { // otherwise a reload has removed it
+			inflight.OutcomesOf(l, c.meter(rule).Budget)
 		}
-		if l.Late {
-			c.countBudget(rule, BudgetExpired, l.Reserved)
-		}
-		switch {
-		case l.Reserved == 0:
-			c.countBudget(rule, BudgetUnreserved, l.Spent)
-		case l.Cost < 0:
-			c.countBudget(rule, BudgetUnknown, l.Spent)
-		default:
-			c.countBudget(rule, BudgetSettled, l.Spent)
-		}
-		if l.Reserved > 0 && l.Spent > l.Reserved {
-			c.countBudget(rule, BudgetAboveEstimate, l.Spent-l.Reserved)
-		}
-	}
-}
-
-func (c *Call) countBudget(rule *rules.Rule, o BudgetOutcome, units uint64) {
-	if c.decider.counts {
-		c.meter(rule).Budget(o, units)
 	}
 }

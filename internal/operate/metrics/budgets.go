@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/operate/events"
 )
 
@@ -27,9 +27,9 @@ type budget struct {
 }
 
 // Budget implements decide.Meter.
-func (m *meter) Budget(o decide.BudgetOutcome, units uint64) {
-	m.add(&m.budgets[o].requests, m.rules.budgets.requests, 1, decide.BudgetOutcomes[o])
-	m.add(&m.budgets[o].units, m.rules.budgets.units, units, decide.BudgetOutcomes[o])
+func (m *meter) Budget(o inflight.BudgetOutcome, units uint64) {
+	m.add(&m.budgets[o].requests, m.rules.budgets.requests, 1, inflight.BudgetOutcomes[o])
+	m.add(&m.budgets[o].units, m.rules.budgets.units, units, inflight.BudgetOutcomes[o])
 }
 
 // endBudgets removes the series of budgets. The caller holds rules.mu.

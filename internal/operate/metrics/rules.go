@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -105,7 +106,7 @@ type meter struct {
 	mu       sync.RWMutex                       // a writer of details holds rules.mu too
 	details  map[string]*series                 // by values
 	others   series                             // of all other values
-	budgets  [len(decide.BudgetOutcomes)]budget
+	budgets  [len(inflight.BudgetOutcomes)]budget
 }
 
 // Count implements decide.Meter.

@@ -1,4 +1,6 @@
-package rules
+// Package portable checks whether envoyproxy/ratelimit reads rules files as rls does: [Check]. That
+// service has its own reader, for YAML 1.1.
+package portable
 
 import (
 	"slices"
@@ -8,18 +10,16 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/files"
+	configrules "github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// This file checks whether envoyproxy/ratelimit reads rules files as rls does. That service
-// has its own reader, for YAML 1.1.
-
-// CheckPortable reports what envoyproxy/ratelimit refuses in files, and what it would read
-// otherwise. It reports no mistakes that [Read] reports too. plain returns what that service makes of a
+// Check reports what envoyproxy/ratelimit refuses in files, and what it would read
+// otherwise. It reports no mistakes that [configrules.Read] reports too. plain returns what that service makes of a
 // scalar without quotes.
-func CheckPortable(o Options, sources []files.File, plain func(text string) any) {
+func Check(o configrules.Options, sources []files.File, plain func(text string) any) {
 	c := portableCheck{Options: o, plain: plain, domains: make(map[string]composites)}
 	for _, src := range sources {
 		docs, problem := strict.Parse(src.Name, src.Data)
@@ -46,11 +46,11 @@ type composites map[string]composite
 
 type composite struct {
 	key, value string
-	location   Location
+	location   configrules.Location
 }
 
 type portableCheck struct {
-	Options
+	configrules.Options
 	plain   func(text string) any
 	decoder *strict.Decoder
 	quiet   *strict.Decoder       // follows merge keys; its bound of aliases is that of the document
@@ -76,9 +76,9 @@ func (c *portableCheck) mapping(n *yaml.Node, path *strict.Path, depth int) {
 		switch {
 		case kv.Name == "metadata":
 			c.metadata(kv.Key, kv.Value, at, depth+1)
-		case slices.Contains(portableKeys, kv.Name):
+		case slices.Contains(configrules.PortableKeys, kv.Name):
 			c.value(kv.Value, at, depth+1)
-		case homes()[kv.Name] != "":
+		case configrules.IsKey(kv.Name):
 			c.problem(strict.Position{Line: kv.Key.Line, Path: at}, "envoyproxy/ratelimit does not know this key and refuses the file%s", instead[kv.Name])
 		}
 	}
@@ -164,8 +164,8 @@ func (c *portableCheck) unit(n *yaml.Node, path *strict.Path) {
 	if !ok || text == "" {
 		return
 	}
-	for _, u := range units {
-		if strings.ToUpper(text) == strings.ToUpper(u.name) { //nolint:staticcheck // EqualFold is true for other letters too
+	for _, unit := range configrules.Units() {
+		if strings.ToUpper(text) == strings.ToUpper(unit) { //nolint:staticcheck // EqualFold is true for other letters too
 			return
 		}
 	}
@@ -190,13 +190,13 @@ func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level compo
 		if value != "" {
 			name += "_" + value
 		}
-		here := composite{key, value, Location{c.decoder.File, item.Line}}
+		here := composite{key, value, configrules.Location{File: c.decoder.File, Line: item.Line}}
 		first, again := level[name]
 		switch {
 		case !again:
 			level[name] = here
 		case first.key != key: // Read reports a descriptor that is there twice
-			c.problem(strict.Position{Line: item.Line, Path: at}, "envoyproxy/ratelimit joins key and value by _, and so takes this for the descriptor %s a second time: change one of them", first.location.from(c.decoder.File))
+			c.problem(strict.Position{Line: item.Line, Path: at}, "envoyproxy/ratelimit joins key and value by _, and so takes this for the descriptor %s a second time: change one of them", first.location.From(c.decoder.File))
 		}
 	}
 }
