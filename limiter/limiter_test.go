@@ -656,3 +656,50 @@ func TestWait(t *testing.T) {
 		}
 	})
 }
+
+// TestSettle: a request reserves its estimate, and pays what it has cost.
+func TestSettle(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	rules, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: []limiter.Rule{{
+		Key: "tokens",
+		RateLimit: &limiter.RateLimit{Terms: limiter.Terms{Limits: []limiter.Limit{{
+			Requests: 1000, Window: time.Hour, Budget: &limiter.Budget{Reserve: 100, Max: 600, Hold: time.Minute},
+		}}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := limiter.New(store, rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(cost uint64) (limiter.Request, limiter.Decision) {
+		t.Helper()
+		req := limiter.One("shop", "tokens", "x")
+		req.Descriptors[0].Cost = cost
+		d, err := l.Allow(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req, d
+	}
+	first, one := ask(600)
+	_, two := ask(0)
+	_, three := ask(301)
+	if !one.Allowed || !two.Allowed || three.Allowed || two.Limit().Remaining != 300 {
+		t.Fatalf("%v %v %v, %d remain, want 300", one.Allowed, two.Allowed, three.Allowed, two.Limit().Remaining)
+	}
+	first.Descriptors[0].Cost = 50
+	for _, err := range []error{one.Settle(t.Context(), first), one.Release(t.Context()), two.Release(t.Context()), three.Settle(t.Context(), first)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, d := ask(600); d.Limit().Remaining != 250 { // 50 and the estimate of 100 are spent
+		t.Errorf("%d remain, want 250", d.Limit().Remaining)
+	}
+	if err := one.Settle(t.Context(), limiter.Request{Domain: "shop"}); !errors.Is(err, limiter.ErrBadRequest) {
+		t.Errorf("a settlement without descriptors: %v", err)
+	}
+}

@@ -20,8 +20,8 @@ const (
 	releasePause, maxReleasePause = 100 * time.Millisecond, 2 * time.Second
 	// releaseTimeout bounds one attempt.
 	releaseTimeout = time.Second
-	// doubtAge is shorter than the 10 s for which the shared store knows that a stream has ended.
-	doubtAge = 5 * time.Second
+	// ambiguousAge is shorter than the 10 s for which the shared store knows that a stream has ended.
+	ambiguousAge = 5 * time.Second
 )
 
 var _ window.Releaser = (*Store)(nil)
@@ -42,9 +42,9 @@ type releases struct {
 type release struct {
 	end   window.Ending
 	until time.Duration // by the clock of the Store
-	// doubted is when the shared store has failed in a way that may have ended the stream. After doubtAge,
+	// ambiguous is when the shared store has failed in a way that may have ended the stream. After ambiguousAge,
 	// costs without a reservation could be charged twice. Zero: it has not.
-	doubted time.Duration
+	ambiguous time.Duration
 }
 
 // fail notes that an attempt has failed.
@@ -53,8 +53,8 @@ func (r *release) fail(err error, now time.Duration) {
 		error
 		Uncharged() bool
 	}](err)
-	if r.doubted == 0 && (!ok || !uncharged.Uncharged()) {
-		r.doubted = max(now, 1)
+	if r.ambiguous == 0 && (!ok || !uncharged.Uncharged()) {
+		r.ambiguous = max(now, 1)
 	}
 }
 
@@ -109,7 +109,7 @@ func (s *Store) sendReleases(ctx context.Context, releaser window.Releaser) {
 			}
 			if s.clock() < r.until {
 				within, cancel := context.WithTimeout(ctx, releaseTimeout)
-				r.end.Denied = r.end.Denied || r.doubted != 0 && s.clock()-r.doubted > doubtAge
+				r.end.Denied = r.end.Denied || r.ambiguous != 0 && s.clock()-r.ambiguous > ambiguousAge
 				_, err := releaser.End(within, r.end)
 				cancel()
 				if err != nil {

@@ -58,7 +58,7 @@ func TestBudgets(t *testing.T) {
 			`"limit":2000000,"policy":"token_bucket","window":200,"cost":2500000,`,
 		},
 		{
-			of("", window.Limit{Hits: 1 << 53, Window: time.Hour}, 1<<53 - 1, window.Decision{Reserved: 2, Remaining: 1<<53 - 2, RetryAfter: time.Second}),
+			of("", window.Limit{Hits: 1 << 53, Window: time.Hour}, 1<<53-1, window.Decision{Reserved: 2, Remaining: 1<<53 - 2, RetryAfter: time.Second}),
 			"No room for 9007199254740991 in the budget of rule money: 0 of 9007199254740992 used, 2 reserved; try again in 1 s.",
 			`"limit":9007199254740992,"window":3600,"cost":9007199254740991,"spent":0,"reserved":2,"retry_after":1,`,
 		},
