@@ -14,7 +14,7 @@ import (
 func (c *Call) ending() bool { return c.req.Ending != "" && c.req.Stream != 0 && c.req.EndsStream() }
 
 // settle ends the stream of a prepared request. The store gets what the stream has cost under budgets
-// together with its end. Other costs of the request are charged if the stream held something.
+// together with its end. Other costs of the request are charged if the stream had a hold.
 func (c *Call) settle(ctx context.Context, wait bool) (decided bool, err error) {
 	if !wait {
 		return false, nil

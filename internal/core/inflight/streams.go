@@ -109,7 +109,7 @@ func (r Releases) Release(ctx context.Context, req *identity.Request, costs []wi
 	released := false
 	if r.Local != nil {
 		local := end
-		local.Denied = true // a stream that it has not admitted is no debt there
+		local.Denied = true // a stream that it has not admitted costs nothing there
 		was, _ := r.Local.End(ctx, local)
 		released = was.Released // a local store has no error
 	}
