@@ -14,7 +14,7 @@ type streams struct {
 
 func newStreams(f factory) (s streams) {
 	ends := f.counters("slidegate_stream_ends_total", "Ends of streams that Envoy reported, by result: released, held_nothing (denied, or no limit in flight) or failed (Envoy repeats the call).", "result")
-	s.misuses = f.counter("slidegate_in_flight_misuses_total", "Calls that use in_flight rules in a way that cannot work. The log says what to change.")
+	s.misuses = f.counter("slidegate_in_flight_misuses_total", "Calls that use in_flight rules or budgets in a way that cannot work. The log says what to change.")
 	for r, name := range inflight.EndResults {
 		s.ends[r] = ends.WithLabelValues(name)
 	}
