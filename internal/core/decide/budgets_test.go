@@ -116,6 +116,34 @@ func TestBudget(t *testing.T) {
 	f.counts.want(t, "held_nothing 1, released 2, tokens above_estimate 200: 1, tokens reserved 300: 2, tokens reserved 500: 1, tokens settled 120: 1, tokens settled 700: 1")
 }
 
+// used is a Recorder that keeps how much of a budget is used.
+type used []string
+
+func (*used) Denied(*Request, *Verdict, *LimitStatus) {}
+func (*used) Near(*Request, *Verdict, *LimitStatus)   {}
+func (u *used) Budget(_ *Request, s *LimitStatus, log string) {
+	*u = append(*u, fmt.Sprintf("%s: %d of %d, %d reserved", log[strings.LastIndex(log, ":")+1:], s.Spent(), s.Limit.Hits, s.Decision.Reserved))
+}
+
+// TestBudgetUse: the Recorder learns how much of a budget is used when a request asks for it, and at its end.
+func TestBudgetUse(t *testing.T) {
+	var got used
+	f := newBudgets(t, func(o *Options) { o.Recorder = &got })
+	decide(t, f.Decider, ask("a", "", 300, "tokens=x"))
+	decide(t, f.Decider, ask("b", "", 500, "tokens=x"))
+	decide(t, f.Decider, ask("c", "", 400, "tokens=x"))
+	decide(t, f.Decider, ask("a", "via_upstream", 350, "tokens=x"))
+	decide(t, f.Decider, ask("b", "via_upstream", -1, "tokens=x"))
+	decide(t, f.Decider, ask("d", "via_upstream", 450, "tokens=x")) // without a reservation
+	want := []string{
+		"x: 0 of 1000, 300 reserved", "x: 0 of 1000, 800 reserved", "x: 0 of 1000, 800 reserved",
+		"x: 350 of 1000, 500 reserved", "x: 1000 of 1000, 0 reserved",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestEstimates: what a request reserves.
 func TestEstimates(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -12,7 +12,7 @@ type Recorder interface {
 	// Near records an allowed request that used a limit above Options.NearLimit.
 	Near(req *Request, v *Verdict, s *LimitStatus)
 	// Budget records how much of a budget is used (s.Spent, s.Decision.Reserved), after a request has
-	// asked for it. log names its log.
+	// asked for it, and after the end of a stream has said what it has cost. log names its log.
 	Budget(req *Request, s *LimitStatus, log string)
 }
 

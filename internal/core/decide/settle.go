@@ -99,7 +99,11 @@ func (c *Call) countSettled(logs []window.SettledLog, limits []LimitStatus) {
 		l := &logs[i]
 		rule := c.gen.rules.Rule(descriptors.RuleID(descriptors.RuleOfKey(l.Log.Key)))
 		if l.Cost >= 0 {
-			rule = limits[l.Cost].Rule
+			s := &limits[l.Cost]
+			rule, s.Decision = s.Rule, window.Decision{Allowed: true, Remaining: l.Remaining, Reserved: l.OtherReserved}
+			if r := c.decider.opts.Recorder; r != nil {
+				r.Budget(&c.req, s, l.Log.Key)
+			}
 		}
 		if rule != nil && c.decider.counts { // otherwise a reload has removed it
 			inflight.OutcomesOf(l, c.meter(rule).Budget)
