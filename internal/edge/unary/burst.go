@@ -60,7 +60,7 @@ func (p *paused) Run(c *coroutine.Coroutine) {
 	p.answer, p.decided, p.err = p.stream.method.handler(p, window.NoWait, &p.call, append(c.Memory[:0], 0, 0, 0, 0, 0))
 }
 
-// pause asks the Handler of a call once more, in a coroutine. If the call pauses, it is a part of the
+// pause asks the Handler of a call in a coroutine. If the call pauses, it is a part of the
 // burst.
 func (r *reader) pause(st *stream, call *Call) {
 	p := &paused{Context: r.ctx, call: *call, stream: st, deadline: st.request.deadline, routine: r.server.routines.Get()}
@@ -70,7 +70,11 @@ func (r *reader) pause(st *stream, call *Call) {
 		b = &burst{conn: r.conn}
 		r.handling.burst = b
 	}
-	if p.until = p.routine.Start(p); p.until != nil {
+	p.until = p.routine.Start(p)
+	if pauses := p.until != nil; st.method.pauses.Load() != pauses {
+		st.method.pauses.Store(pauses)
+	}
+	if p.until != nil {
 		b.paused = append(b.paused, p)
 	} else {
 		b.end(p)

@@ -98,14 +98,20 @@ func announced(body string) uint32 {
 	return uint32(body[1])<<24 | uint32(body[2])<<16 | uint32(body[3])<<8 | uint32(body[4])
 }
 
-// ask calls the method's Handler without waiting. If the Handler does not decide, the call may pause.
+// ask calls the method's Handler without waiting. If the Handler does not decide, or if the last call
+// of the method has paused, the call may pause.
 func (r *reader) ask(st *stream, message string) {
 	handler := st.method.handler
 	r.handling.call = Call{
 		Request: message, Begin: time.Now(),
 		Exceeds: st.request.exceeds, Metadata: st.request.named, Kept: st.request.kept,
 	}
-	answer, decided, err := handler(r.ctx, false, &r.handling.call, append(r.handling.memory[:0], 0, 0, 0, 0, 0))
+	if st.method.pauses.Load() {
+		r.pause(st, &r.handling.call)
+		r.handling.call = Call{}
+		return
+	}
+	answer, decided, err := handler(r.ctx, window.NoWait, &r.handling.call, append(r.handling.memory[:0], 0, 0, 0, 0, 0))
 	if err == nil && !decided {
 		r.pause(st, &r.handling.call)
 		r.handling.call = Call{}

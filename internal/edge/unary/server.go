@@ -60,7 +60,8 @@ const MaxKept = 8
 // connection wait for it. If it cannot answer without blocking, it stores what it
 // needs in call.State and returns decided false. Then the server calls it again, with a
 // [window.Pauser] in ctx: the Handler may pause. If it does not decide then, the server calls it once
-// more, with wait true, on a separate goroutine. It may block until ctx ends: at the
+// more, with wait true, on a separate goroutine. While calls of the method pause, their first call has
+// a Pauser already. It may block until ctx ends: at the
 // call's deadline, when the client resets the call, or when the connection ends.
 //
 // An error is a gRPC status and decides the call. The handler must not keep call or
@@ -153,7 +154,8 @@ type method struct {
 	name     string // /package.Service/Method
 	service  any
 	standard grpc.MethodHandler
-	handler  Handler // nil: standard answers, always on a separate goroutine
+	handler  Handler     // nil: standard answers, always on a separate goroutine
+	pauses   atomic.Bool // the last call in a coroutine has paused
 }
 
 // Server serves unary methods of gRPC. It is safe for concurrent use once the services
