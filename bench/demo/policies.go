@@ -77,7 +77,7 @@ func (c *contender) decide(ctx context.Context, arrivals []time.Duration) error 
 	for i, at := range arrivals {
 		for len(open) > 0 && !open[0].ends.After(begin.Add(at)) {
 			now = open[0].ends
-			if _, err := store.End(ctx, open[0].id, time.Minute); err != nil {
+			if _, err := store.End(ctx, window.Ending{Stream: open[0].id, Deny: time.Minute}); err != nil {
 				return err
 			}
 			open = open[1:]
