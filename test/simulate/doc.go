@@ -17,7 +17,10 @@
 // A call is charged at a moment between its begin and its end, by a clock that faults may set. So a
 // promise is broken only if no choice of these moments keeps it.
 //
-// Instances do not count each other here: each knows their number.
+// Instances do not count each other here: each knows their number. No slot of a cluster moves.
+//
+// TestMutants breaks the protocol in 18 ways, and prints after how many seeds a promise shows each: most after
+// one or two, all within 20.
 //
 //	make simulate SEEDS=20
 package simulate

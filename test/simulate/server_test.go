@@ -226,15 +226,9 @@ func (p *pipe) serve() {
 		}
 		p.thaw(what)
 		out.Reset()
-		w.mu.Lock()
-		if p.server.down {
-			w.mu.Unlock()
+		if !p.answer(&out, commands) {
 			return
 		}
-		for _, c := range commands {
-			writeReply(&out, p.server.run(p.from, c))
-		}
-		w.mu.Unlock()
 		time.Sleep(w.travel("from", p.from.name, p.server.name, what))
 		p.thaw(what)
 		if w.loses(p, "reply") {
@@ -245,6 +239,18 @@ func (p *pipe) serve() {
 			return
 		}
 	}
+}
+
+// answer runs commands. It returns false if the server is down.
+func (p *pipe) answer(out *bytes.Buffer, commands [][]string) bool {
+	p.server.w.mu.Lock()
+	defer p.server.w.mu.Unlock()
+	for _, c := range commands {
+		if !p.server.down {
+			writeReply(out, p.server.run(p.from, c))
+		}
+	}
+	return !p.server.down
 }
 
 // loses reports whether a message is lost now. The connection then hangs, as TCP does while it sends
