@@ -26,7 +26,7 @@ type keySpec struct {
 	Limit   window.Limit
 	Lease   window.Lease
 	Once    bool          // each request has an idempotency key, and is sent up to three times
-	Hold    time.Duration // the limit is a budget, and this is how long a reservation waits; zero: it is none
+	Hold    time.Duration // not zero: the limit is a budget, and a reservation waits so long
 	Resets  bool          // an operator resets it now and then
 	Server  int
 	Joins   int // another key whose limit each request meets, too; -1: none
