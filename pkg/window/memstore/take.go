@@ -219,6 +219,14 @@ func recordRest(checks []window.Check, group []checkState, now int64) {
 	}
 }
 
+// lookBoth reads the log, and what is reserved of it.
+func (a *checkState) lookBoth(c *window.Check, now int64) {
+	a.look(c, now)
+	if a.reserved != nil {
+		a.reserved.look(c, now, a.fresh, a.ended)
+	}
+}
+
 // judgeRest judges the checks whose charges depend on the verdict.
 func judgeRest(checks []window.Check, group []checkState, now int64, verdict *window.Verdict) error {
 	for i := range checks {
@@ -226,10 +234,7 @@ func judgeRest(checks []window.Check, group []checkState, now int64, verdict *wi
 			if !covered(c, now) {
 				return errPeriod
 			}
-			a.look(c, now)
-			if a.reserved != nil {
-				a.reserved.look(c, now, a.fresh, a.ended)
-			}
+			a.lookBoth(c, now)
 			a.judge(c, verdict)
 		}
 	}
@@ -268,7 +273,7 @@ func (s *Store) recordUnconditional(checks []window.Check, group []checkState, m
 			if !covered(c, now) {
 				return errPeriod // before the reports of the group are charged
 			}
-			a.look(c, now)
+			a.lookBoth(c, now)
 			a.charged = true
 		}
 	}
