@@ -424,10 +424,10 @@ func TestResets(t *testing.T) {
 func someDenials(at time.Time) []insight.Denial {
 	long := strings.Repeat("n", 300)
 	return []insight.Denial{
-		{ID: 4, At: at, Rule: hostile, Caller: insight.Caller{Subject: hostile, Route: hostile, Tier: hostile, RequestID: hostile}, Terms: insight.Terms{Limit: 1, Window: 1}, Used: 1, Cost: 1, Retry: insight.Retry{Wait: 0.5}, Place: insight.Place{Of: 1}},
-		{ID: 3, At: at, Rule: long, Caller: insight.Caller{Subject: long, Route: long, Tier: long, RequestID: long}, Terms: insight.Terms{Limit: 20000, Window: 60}, Used: 20000, Cost: 5, Retry: insight.Retry{Never: true}, Place: insight.Place{Which: 2, Of: 3}, Stands: 10, Shadow: true, Degraded: true},
-		{ID: 2, At: at, Rule: "per-key", Caller: insight.Caller{Digest: strings.Repeat("ab", 32), Route: "search"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 12.3}, Place: insight.Place{Of: 1}},
-		{ID: 1, At: at, Rule: wide, Caller: insight.Caller{Subject: "acme", Tier: "pro", Address: "192.0.2.0/24", RequestID: "9c1b2f4e"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 60}, Place: insight.Place{Of: 1}, Stands: 1},
+		{ID: 4, At: at, Rule: hostile, Caller: insight.Caller{Subject: hostile, Route: hostile, Tier: hostile, RequestID: hostile}, Terms: insight.Terms{Limit: 1, Window: 1}, Used: 1, Cost: 1, Retry: insight.Retry{Wait: 0.5}, Position: insight.Position{Of: 1}},
+		{ID: 3, At: at, Rule: long, Caller: insight.Caller{Subject: long, Route: long, Tier: long, RequestID: long}, Terms: insight.Terms{Limit: 20000, Window: 60}, Used: 20000, Cost: 5, Retry: insight.Retry{Never: true}, Position: insight.Position{Which: 2, Of: 3}, Stands: 10, Shadow: true, Degraded: true},
+		{ID: 2, At: at, Rule: "per-key", Caller: insight.Caller{Digest: strings.Repeat("ab", 32), Route: "search"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 12.3}, Position: insight.Position{Of: 1}},
+		{ID: 1, At: at, Rule: wide, Caller: insight.Caller{Subject: "acme", Tier: "pro", Address: "192.0.2.0/24", RequestID: "9c1b2f4e"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 60}, Position: insight.Position{Of: 1}, Stands: 1},
 	}
 }
 

@@ -407,7 +407,7 @@ func (s *service) Denials(f insight.Filter) insight.Denials {
 }
 
 func (s *service) denial(k int, at time.Time) insight.Denial {
-	d := insight.Denial{ID: uint64(k), At: at, Domain: "edge", Rule: "per-key", Caller: insight.Caller{Subject: "acme", Address: "203.0.113.0/24", Tier: "free"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 2 + float64(k%47)/3}, Place: insight.Place{Which: 1, Of: 1}, Stands: 1}
+	d := insight.Denial{ID: uint64(k), At: at, Domain: "edge", Rule: "per-key", Caller: insight.Caller{Subject: "acme", Address: "203.0.113.0/24", Tier: "free"}, Terms: insight.Terms{Limit: 100, Window: 60}, Used: 100, Cost: 1, Retry: insight.Retry{Wait: 2 + float64(k%47)/3}, Position: insight.Position{Which: 1, Of: 1}, Stands: 1}
 	switch k % 7 {
 	case 1:
 		d.Rule, d.Route, d.Limit, d.Used, d.Window, d.Wait, d.Which, d.Of = "search", "search", 10, 10, 10, 0.84, 2, 2

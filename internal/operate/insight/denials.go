@@ -24,7 +24,7 @@ type Denial struct {
 	// Reserved is what streams had reserved of a budget. Used does not count it.
 	Reserved uint64 `json:"reserved,omitempty" doc:"reserved of a budget, besides used"`
 	Retry
-	Place
+	Position
 	// Shadow is true if the limit is only observed, so the request passed.
 	Shadow bool `json:"shadow,omitempty" doc:"the limit is in shadow mode, and the request passed"`
 	// Degraded is true if the store did not decide.
@@ -67,8 +67,8 @@ type Retry struct {
 	Reset time.Time `json:"reset,omitzero"`
 }
 
-// A Place is the number of a limit among those of its request: Which, from 1, Of how many.
-type Place struct {
+// A Position is the number of a limit among those of its request: Which, from 1, Of how many.
+type Position struct {
 	Which int `json:"which" doc:"the number of this limit, from 1"`
 	Of    int `json:"of" doc:"how many limits the request has"`
 }

@@ -126,7 +126,7 @@ func TestDenials(t *testing.T) {
 	got := i.Denials(Filter{})
 	want := Denial{
 		ID: 1, At: c.now(), Domain: "edge", Rule: "per-user", Caller: Caller{Subject: "acme", Address: "192.0.2.0/24", Tier: "gold", Route: "/search", RequestID: "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10"},
-		Terms: Terms{Limit: 10, Window: 60}, Used: 10, Cost: 1, Retry: Retry{Wait: 20, Reset: c.now().Add(20 * time.Second)}, Place: Place{1, 1}, Stands: 1,
+		Terms: Terms{Limit: 10, Window: 60}, Used: 10, Cost: 1, Retry: Retry{Wait: 20, Reset: c.now().Add(20 * time.Second)}, Position: Position{1, 1}, Stands: 1,
 	}
 	if len(got.Denials) != 1 || got.Denials[0] != want {
 		t.Fatalf("got  %+v\nwant %+v", got.Denials, want)

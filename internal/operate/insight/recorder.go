@@ -158,7 +158,7 @@ func (r *recorder) copyOf(req *decide.Request, v *decide.Verdict, s *decide.Limi
 	d := &Denial{
 		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name), Caller: CallerOf(req, s), Terms: TermsOf(&s.Limit),
 		Used: s.Spent(), Reserved: s.Decision.Reserved, Cost: s.Cost, Retry: Retry{Never: s.Decision.Never},
-		Place: Place{Of: len(v.Limits)}, Shadow: s.Observed(), Degraded: v.Degraded, Stands: stands,
+		Position: Position{Of: len(v.Limits)}, Shadow: s.Observed(), Degraded: v.Degraded, Stands: stands,
 	}
 	if s.Limit.Policy == window.Sliding {
 		d.Policy = ""
