@@ -1,4 +1,4 @@
-// Package events tells operators that a budget is nearly spent, or spent: by a line of the log, a
+// Package events reports that a budget is nearly spent, or spent: by a line of the log, a
 // metric, and a webhook. [Events] finds out when the usage of a log reaches one of [Thresholds]. It
 // announces that once for each log and threshold, until usage falls below it or the period is over.
 // [Webhook] delivers announcements by HTTP as Standard Webhooks say (standardwebhooks.com).
