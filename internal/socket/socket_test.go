@@ -29,7 +29,7 @@ func pair(network string, direct bool) (a, b net.Conn, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		address = filepath.Join(dir, "s")
 	}
 	l, err := net.Listen(network, address)

@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-type flush struct{ n int }
+type flush struct{ _ int }
 
 func (*flush) Flush() {}
 

@@ -48,6 +48,7 @@ type paused struct {
 
 // Deadline and Value implement context.Context.
 func (p *paused) Deadline() (time.Time, bool) { return p.deadline, !p.deadline.IsZero() }
+
 func (p *paused) Value(key any) any {
 	if key == (window.PauserKey{}) {
 		return p.routine
