@@ -295,6 +295,24 @@ func TestSettlementsBesideOthers(t *testing.T) {
 	}
 }
 
+// TestSettlementInParts: two descriptors of one budget, such as input and output, reserve and cost their sum,
+// and the stream gives its other slots back.
+func TestSettlementInParts(t *testing.T) {
+	f := newBudgets(t, nil)
+	r := ask("a", "", 200, "tokens=x", "in_flight=backend", "tokens=x")
+	r.Descriptors[1].Cost = 1
+	decide(t, f.Decider, r)
+	f.stands("tokens=x", "left 600, reserved 400")
+	r = ask("a", "via_upstream", 1, "tokens=x", "bytes=x", "tokens=x", "tokens=y")
+	r.Descriptors[1].Cost, r.Descriptors[3].Cost = 30, 20
+	decide(t, f.Decider, r)
+	f.stands("tokens=x", "left 950, reserved 0")
+	f.stands("tokens=y", "left 999, reserved 0")
+	if n := f.left("in_flight=backend"); n != 2 {
+		t.Errorf("%d slots are left, want 2", n)
+	}
+}
+
 // TestLateSettlement: an estimate that has expired is spent, and a late end corrects it.
 func TestLateSettlement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,8 +3,10 @@ package decide
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -54,7 +56,8 @@ func (c *Call) keepChecks(n int) {
 }
 
 // partBudgets moves the checks of budgets behind the others, and returns how many those are. A cost of a
-// subject that the customer source could not find goes: the log of its reservation is unknown.
+// subject that the customer source could not find goes: the log of its reservation is unknown. Costs of one
+// log, such as input and output in two descriptors, become one.
 func (c *Call) partBudgets() (n int) {
 	checks, limits := c.batch.checks, c.verdict.Limits
 	kept := 0
@@ -63,7 +66,7 @@ func (c *Call) partBudgets() (n int) {
 		if s.Limit.Budget != nil {
 			c.req.Descriptors[s.Descriptor].Ends = true // no rule counts it as a request
 		}
-		if s.Limit.Budget != nil && s.Source == verdict.SourceUnresolved {
+		if s.Limit.Budget != nil && (s.Source == verdict.SourceUnresolved || addCost(checks[n:kept], &checks[i])) {
 			continue
 		}
 		checks[kept], limits[kept], checks[i], limits[i] = checks[i], limits[i], checks[kept], limits[kept]
@@ -75,6 +78,15 @@ func (c *Call) partBudgets() (n int) {
 	}
 	c.keepChecks(kept)
 	return n
+}
+
+// addCost adds a cost to that of the same log among others, and reports whether there is one.
+func addCost(others []window.Check, cost *window.Check) (ok bool) {
+	i := slices.IndexFunc(others, func(o window.Check) bool { return o.Log() == cost.Log() })
+	if i >= 0 {
+		others[i].Cost = min(others[i].Cost+cost.Cost, rules.MaxCost)
+	}
+	return i >= 0
 }
 
 // countReserved counts what a decided request has reserved, and reports the budgets that it met.
