@@ -3,7 +3,6 @@ package unary
 import (
 	"context"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -104,7 +103,8 @@ func (b *burst) settle() {
 		}
 	}()
 	for len(b.paused) > 0 {
-		b.flush()
+		b.part()
+		b.paused[0].until.Flush()
 		for i := 0; i < len(b.paused); {
 			p := b.paused[i]
 			if p.until = p.routine.Next(); p.until != nil {
@@ -117,16 +117,21 @@ func (b *burst) settle() {
 	}
 }
 
-// flush flushes all that the calls wait for.
-func (b *burst) flush() {
-	var all sync.WaitGroup
-	for i, p := range b.paused {
-		if !slices.ContainsFunc(b.paused[:i], func(o *paused) bool { return o.until == p.until }) && i > 0 {
-			all.Go(p.until.Flush)
+// part lets the calls that wait for another Flusher than the first one does go on apart: a store that is
+// far away, or hangs, does not delay the answers of another.
+func (b *burst) part() {
+	var others []*paused
+	first := b.paused[0].until
+	b.paused = slices.DeleteFunc(b.paused, func(p *paused) bool {
+		other := p.until != first
+		if other {
+			others = append(others, p)
 		}
+		return other
+	})
+	if len(others) > 0 {
+		(&burst{conn: b.conn, paused: others}).settleApart()
 	}
-	b.paused[0].until.Flush()
-	all.Wait()
 }
 
 // settle waits for the calls of the burst. It reports whether another goroutine reads on meanwhile:
@@ -186,11 +191,14 @@ func (w *watch) check(r *reader) {
 
 // settleApart is settle for a goroutine that cannot wait.
 func (r *reader) settleApart() {
-	b := r.handling.burst
-	if b == nil || len(b.paused) == 0 {
-		return
+	if b := r.handling.burst; b != nil && len(b.paused) > 0 {
+		r.handling.burst = nil
+		b.settleApart()
 	}
-	r.handling.burst = nil
+}
+
+// settleApart is settle on another goroutine.
+func (b *burst) settleApart() {
 	b.state.Store(handedOver)
 	b.conn.server.gone.Add(1) // the connection still counts
 	go func() {

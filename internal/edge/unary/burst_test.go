@@ -36,9 +36,13 @@ func (p *testService) pause(ctx context.Context, wait bool, call *unary.Call, an
 		if pauser == nil {
 			return nil, false, nil
 		}
+		until := &p.flusher
+		if strings.Contains(call.Request, "far") {
+			until = &p.far
+		}
 		for range 1 + strings.Count(call.Request, "twice") {
-			if err := pauser.Pause(&p.flusher); err != nil {
-				p.flusher.ended.Add(1)
+			if err := pauser.Pause(until); err != nil {
+				until.ended.Add(1)
 				return nil, true, err
 			}
 		}
@@ -140,6 +144,34 @@ func TestSlowBurst(t *testing.T) {
 		}
 		s.flusher.takes.Store(0)
 		p.mustAnswer(p.burst("quick")[0], "quick")
+	})
+}
+
+// TestBurstForTwoStores has calls of one write pause for two stores. The one that is far away does not
+// delay the answers of the other.
+func TestBurstForTwoStores(t *testing.T) {
+	withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
+		p := s.connect(t)
+		s.far.takes.Store(int64(time.Second))
+		for _, messages := range [][]string{{"far", "near", "far too", "near twice"}, {"near", "far", "near too"}} {
+			begun := time.Now()
+			ids := p.burst(messages...)
+			for _, far := range []bool{false, true} {
+				for i, m := range messages {
+					if strings.Contains(m, "far") == far {
+						p.mustAnswer(ids[i], m)
+					}
+				}
+				if took := time.Since(begun); took >= time.Second != far {
+					t.Errorf("%v, far away: %v: the answers took %v", messages, far, took)
+				}
+			}
+		}
+		if n := s.far.flushes.Load(); n != 2 {
+			t.Errorf("%d flushes for two bursts, want one for each", n)
+		}
+		p.burst("far", "near", "far")
+		s.Stop()
 	})
 }
 

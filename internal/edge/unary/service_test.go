@@ -29,6 +29,7 @@ type testService struct {
 	running, most, begun, finished atomic.Int64  // counters of calls that wait
 	gate                           chan struct{} // Gate, Slow and Stay wait until it is closed
 	flusher                        flusher       // what Pause pauses for
+	far                            flusher       // the same, if the message has "far"
 }
 
 func newTestService() *testService { return &testService{gate: make(chan struct{})} }
