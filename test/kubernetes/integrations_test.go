@@ -159,7 +159,7 @@ func (s shop) wantWithout(status int) {
 	s.slidegate.kubectl("scale", "deployment/slidegate", "--replicas=0")
 	s.eventually(func() error {
 		if got, _, err := s.ask("/", "x-api-key: key-free"); got != status {
-			return fmt.Errorf("without Slidegate: got %d, %v, want %d", got, err, status)
+			return fmt.Errorf("without Slidegate: got %d, %s, want %d", got, fmt.Sprint(err), status)
 		}
 		return nil
 	})

@@ -7,12 +7,12 @@
 //     descriptors, costs. API keys are digests by then. [Decider.Begin] puts it into a [Call].
 //  2. call.go, match.go: each descriptor is matched against the rules of its domain. A rule and the
 //     tier of its subject give the limits.
-//  3. checks.go, once.go, periods.go: the limits of all descriptors become one list of checks.
+//  3. checks.go, periods.go: the limits of all descriptors become one list of checks.
 //  4. take.go, updates.go: one store call charges the request on all of its limits or on none. If the
 //     store fails, degrade.go decides; bound.go decides a request that exceeds a bound.
 //  5. package verdict, jitter.go: the decisions become a [Verdict]: allowed or not, the status
 //     of each descriptor, and the limit that headers, body and metadata describe.
-//  6. record.go, meter.go, hits.go, recorder.go: what is counted, logged and kept for people.
+//  6. record.go, meter.go, hits.go: what is counted, logged and kept for people.
 //
 // # With waiting and without
 //

@@ -168,7 +168,7 @@ func readEntries(b []byte, f *frame) ([]Entry, error) {
 func (c Contents) Used() uint64 {
 	used := uint64(c.Current) + uint64(c.Previous) + uint64(max(-c.Bucket.Tokens, 0))
 	for _, h := range c.Holds {
-		used += uint64(h.Cost)
+		used += h.Cost
 	}
 	for _, e := range c.Entries {
 		used += uint64(e.Cost)
