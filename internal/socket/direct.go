@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// maxWrite bounds one system call that writes, because the thread cannot run other goroutines, or
-// stop for the garbage collector, until the call returns.
-const maxWrite = 64 << 10
+// maxBytes bounds one system call, because the thread cannot run other goroutines, or stop for the
+// garbage collector, until the call returns.
+const maxBytes = 64 << 10
 
 // A stream is what TCP connections and those of unix sockets have in common.
 type stream interface {
@@ -105,7 +105,7 @@ func (h *half) run(wait func(func(uintptr) bool) error, p []byte) (int, error) {
 
 // receive reads once. It returns false if there is nothing to read yet.
 func (h *half) receive(fd uintptr) (done bool) {
-	h.done, h.errno = receive(fd, h.rest, 0)
+	h.done, h.errno = receive(fd, h.rest[:min(len(h.rest), maxBytes)], 0)
 	return h.errno != syscall.EAGAIN
 }
 
@@ -113,7 +113,7 @@ func (h *half) receive(fd uintptr) (done bool) {
 func (h *half) send(fd uintptr) (done bool) {
 	for len(h.rest) > 0 {
 		var n int
-		if n, h.errno = send(fd, h.rest[:min(len(h.rest), maxWrite)]); h.errno != 0 {
+		if n, h.errno = send(fd, h.rest[:min(len(h.rest), maxBytes)]); h.errno != 0 {
 			return h.errno != syscall.EAGAIN
 		}
 		h.done, h.rest = h.done+n, h.rest[n:]

@@ -205,6 +205,26 @@ func TestLarge(t *testing.T) {
 	}
 }
 
+// TestReadIsBounded reads less at once than the socket has, because the thread does nothing else meanwhile.
+func TestReadIsBounded(t *testing.T) {
+	a, b, err := pair("unix", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	defer b.Close()
+	if _, ok := a.(interface{ Silent() bool }); !ok {
+		t.Skip("there is no Direct for this system")
+	}
+	if err := b.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	has, err := b.Write(make([]byte, 1<<20)) // as much as the socket takes
+	if n, _ := a.Read(make([]byte, 1<<20)); !errors.Is(err, os.ErrDeadlineExceeded) || has <= 64<<10 || n != 64<<10 {
+		t.Errorf("read %d bytes at once of %d, want 65536; %v", n, has, err)
+	}
+}
+
 // TestOthers returns connections that are no sockets as they are.
 func TestOthers(t *testing.T) {
 	a, b := net.Pipe()
