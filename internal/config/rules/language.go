@@ -65,8 +65,8 @@ type reserving struct {
 
 // budget says how a limit reserves costs.
 type budget struct {
-	Reserve   strict.Field[uint64]    `yaml:"reserve,required" doc:"the estimate for a request without one, or with one that is 0 or above max, such as 4096. Required"`
-	Max       strict.Field[uint64]    `yaml:"max" doc:"the largest estimate. Default: 1000000000, the most that Envoy can send in hits_addend"`
+	Reserve   strict.Field[uint64]    `yaml:"reserve,required" doc:"the estimate for a request without one, or with one that is 0, such as 4096. Required"`
+	Max       strict.Field[uint64]    `yaml:"max" doc:"the largest estimate; a larger one counts as this. Default: 1000000000, the most that Envoy can send in hits_addend"`
 	Hold      strict.Field[string]    `yaml:"hold,required" doc:"when a request has cost its estimate if Envoy reports no end, such as 10m; at least 1s, and longer than any request. Required"`
 	OnUnknown strict.Field[onUnknown] `yaml:"on_unknown" doc:"what a request costs if its end names no cost: estimate, or {bytes: 0.25} for each byte of the response, at most the estimate. Default: estimate"`
 }

@@ -156,7 +156,7 @@ func TestEstimates(t *testing.T) {
 	}{
 		"an estimate":             {"tokens", "a", 7, false, "", 7, ""},
 		"the largest":             {"tokens", "a", 500, false, "", 500, ""},
-		"above the largest":       {"tokens", "a", 501, false, "", 100, inflight.MisuseEstimate},
+		"above the largest":       {"tokens", "a", 501, false, "", 500, inflight.MisuseEstimate},
 		"0, or a fraction":        {"tokens", "a", 0, false, "", 100, inflight.MisuseEstimate},
 		"NaN":                     {"tokens", "a", 1 << 63, false, "", 100, inflight.MisuseEstimate},
 		"none":                    {"tokens", "a", 1, true, "", 100, ""},

@@ -64,7 +64,7 @@ const (
 	MisuseEndAtRequest     = "the descriptor slidegate=end came without x-rls-end and was ignored: set apply_on_stream_done, and send x-rls-end in initial_metadata"
 	MisuseBudgetNoStream   = "a request came to a budget without the id of its stream, so it has cost its estimate: send x-slidegate-stream in initial_metadata of the filter that asks rls"
 	MisuseBudgetAtEnd      = "a budget was charged by a call of apply_on_stream_done without the descriptor slidegate=end, so what the stream has reserved is charged too: add the descriptor"
-	MisuseEstimate         = "an estimate was no number from 1 to max of its budget, so reserve of the budget was taken: bound the estimate in Envoy, as in envoy/budgets.yaml"
+	MisuseEstimate         = "an estimate was no number from 1 to max of its budget, so reserve or max of the budget was taken: bound the estimate in Envoy, as in envoy/budgets.yaml"
 	MisuseCost             = "the end of a stream had a cost that is no number from 0 to 9007199254740992, so its cost is unknown: correct hits_addend or x-rls-cost"
 	MisuseEndWithoutStream = "the descriptor slidegate=end came without the id of its stream and was ignored: send x-slidegate-stream in initial_metadata of the filter that ends streams"
 )

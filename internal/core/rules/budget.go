@@ -12,7 +12,7 @@ import (
 // A Budget says how a limit reserves costs. It is immutable.
 type Budget struct {
 	window.Budget
-	// Reserve is the estimate for a request that has none, or one that is 0 or above Max.
+	// Reserve is the estimate for a request that has none, or one that is 0 or no number. Max bounds the others.
 	Reserve, Max uint64
 }
 
@@ -23,11 +23,11 @@ const (
 	MaxCost = 1 << 53
 )
 
-// Estimate returns the cost that a request reserves, and whether sent is a valid estimate. sent is false if
-// the request has none.
+// Estimate returns the cost that a request reserves, and whether it is a valid estimate. sent is false if
+// the request has none. One above Max is Max, so that no client reserves less by asking for more.
 func (b *Budget) Estimate(cost uint64, sent bool) (estimate uint64, valid bool) {
-	if sent && cost >= 1 && cost <= b.Max {
-		return cost, true
+	if sent && cost >= 1 && cost <= MaxCost {
+		return min(cost, b.Max), cost <= b.Max
 	}
 	return b.Reserve, !sent
 }
