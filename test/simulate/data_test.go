@@ -3,7 +3,6 @@ package simulate
 import (
 	"errors"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -181,6 +180,3 @@ func number(text string) int64 {
 	}
 	return int64(f)
 }
-
-// keys returns the keys in their order.
-func (d *data) keys() []string { return slices.Sorted(maps.Keys(d.values)) }

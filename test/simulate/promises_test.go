@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -414,11 +413,4 @@ func (w *world) judgeTimes() {
 			w.breaks(promiseInTime, "%v", o)
 		}
 	}
-}
-
-func (w *world) result() error {
-	if len(w.broken) == 0 {
-		return nil
-	}
-	return fmt.Errorf("seed %d: %s", w.plan.Seed, w.broken[0])
 }

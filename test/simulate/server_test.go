@@ -25,10 +25,9 @@ type server struct {
 	offset  time.Duration     // of its clock
 	clocks  []clockAt
 
-	down     bool
-	frozen   time.Duration // until when it runs nothing
-	follower followed      // what a replica has
-	losses   []loss
+	down   bool
+	frozen time.Duration // until when it runs nothing
+	losses []loss
 }
 
 // A clockAt says that a server's clock was ahead of the world's since then.
@@ -78,9 +77,6 @@ func (s *server) setClock(offset time.Duration) {
 	s.offset = offset
 	s.clocks = append(s.clocks, clockAt{s.w.now(), offset})
 }
-
-// follow copies the data to the replica. The caller holds the world's mu.
-func (s *server) follow() { s.follower = followed{s.w.now(), s.data.clone()} }
 
 // lose makes the server one that has only the data of a moment. The caller holds the world's mu.
 func (s *server) lose(from time.Duration, values map[string]value) {
@@ -283,7 +279,7 @@ func (s *server) run(from *instance, args []string) any {
 	case "evalsha":
 		text, ok := s.scripts[strings.ToLower(args[1])]
 		if !ok {
-			return errors.New("NOSCRIPT No matching script.")
+			return errors.New("NOSCRIPT No matching script.") //nolint:revive // Redis says so
 		}
 		return s.eval(from, text, args)
 	case "eval":
