@@ -52,13 +52,26 @@ type node struct {
 	refuses atomic.Pointer[failure.Error] // why it refuses to write; nil: it writes
 	policy  atomic.Pointer[string]        // its maxmemory-policy; empty: cannot be read; nil: not read yet
 
+	lanes [window.PriorityHigh - window.PriorityLow + 1]lane // by priority, the lowest first
+	calls
+}
+
+// calls are the messages that wait for a node, and how many calls of the script are under way.
+type calls struct {
 	mu       sync.Mutex
 	queue    queue.Queue[*message]
 	inFlight int
 }
 
+// A lane is what calls of one priority pause for: they do not wait with those of a lower one, whose
+// messages may stay in the queue.
+type lane struct{ *node }
+
 func (s *Store) newNode(client Client, address string) *node {
 	n := &node{store: s, client: client, address: address}
+	for i := range n.lanes {
+		n.lanes[i].node = n
+	}
 	n.lastAsked.Store(serverclock.Now())
 	n.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       s.opts.ProbeInterval,
@@ -159,7 +172,7 @@ func (n *node) pause(ctx context.Context, m *message) error {
 		m.free()
 		return err
 	}
-	if err := m.pauser.Pause(n); err != nil {
+	if err := m.pauser.Pause(&n.lanes[m.group.Priority-window.PriorityLow]); err != nil {
 		if !m.leave() {
 			m.free()
 		}

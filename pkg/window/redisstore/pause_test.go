@@ -77,6 +77,33 @@ func TestPausedTakes(t *testing.T) {
 	}
 }
 
+// TestPausePriorities has requests of two priorities pause for different Flushers, because a message of
+// the lower one may stay in the queue. One call takes both all the same.
+func TestPausePriorities(t *testing.T) {
+	s := redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Timeout: patient})
+	defer s.Close()
+	take(t, s, check("k", 10, 1))
+	before := s.Stats()
+	low, normal := check("k", 10, 1), check("k", 10, 1)
+	low.Priority = window.PriorityLow
+	a, b, c := takePausing(t.Context(), t, s, normal), takePausing(t.Context(), t, s, low), takePausing(t.Context(), t, s, normal)
+	of, _ := a.next()
+	lower, _ := b.next()
+	if same, _ := c.next(); same != of || lower == of {
+		t.Error("requests wait with those of another priority, or not with those of their own")
+	}
+	of.Flush()
+	lower.Flush()
+	for _, one := range []*pausing{a, b, c} {
+		if paused(one) || one.err != nil || !one.decision.Allowed {
+			t.Errorf("%+v", one)
+		}
+	}
+	if got := s.Stats(); got.Batches-before.Batches != 1 {
+		t.Errorf("%d calls, want 1", got.Batches-before.Batches)
+	}
+}
+
 // TestPauseGivenUp gives a paused request up. It charges nothing, and takes no later request along.
 func TestPauseGivenUp(t *testing.T) {
 	s := redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Timeout: patient})
