@@ -99,6 +99,14 @@ var rules = board{
 			{title: "Ends of requests", about: "Ends that Envoy reported, by result. held_nothing: the request was denied, or had no limit in flight.", unit: "reqps", queries: []query{{`sum by (result) (rate(slidegate_stream_ends_total{@}[r]))`, "{{result}}"}}},
 			{title: "Misuses", about: "Calls that used in_flight rules in a way that cannot work. docs/advanced.md says what to change.", unit: "reqps", warn: .001, queries: []query{{`sum(rate(slidegate_in_flight_misuses_total{@}[r]))`, "misuses"}}},
 		}},
+		{title: "Budgets", height: 8, panels: []panel{
+			{title: "Requests under budgets", about: "What became of their costs.", unit: "reqps", queries: []query{{orNone(`sum by (outcome) (rate(slidegate_budget_requests_total{`+chosen+`}[r]))`, "outcome"), "{{outcome}}"}}},
+			{title: "Units of budgets", about: "Tokens, or millionths of the currency.", unit: "ops", queries: []query{{orNone(`sum by (outcome) (rate(slidegate_budget_units_total{`+chosen+`}[r]))`, "outcome"), "{{outcome}}"}}},
+			{title: "Events of budgets", about: "Budgets of which 80 % or all is spent, and calls of the webhook by result.", unit: "short", queries: []query{
+				{orNone(`sum by (threshold) (increase(slidegate_budget_events_total{`+chosen+`}[r]))`, "threshold"), "{{threshold}} %"},
+				{orNone(`sum by (result) (increase(slidegate_webhook_events_total{@}[r]))`, "result"), "webhook: {{result}}"},
+			}},
+		}},
 		{title: "Rules that only observe", height: 8, panels: []panel{
 			{title: "Shadow decisions", about: "What rules in shadow mode would have decided.", unit: "reqps", width: 12, stacked: true, queries: []query{{orNone(`sum by (rule, outcome) (rate(slidegate_shadow_decisions_total{`+chosen+`}[r]))`, "rule"), "{{rule}} {{outcome}}"}}},
 			{title: "Shadow denied share", about: "Share of its requests that the rule would deny if it were enforced.", unit: "percentunit", width: 12, queries: []query{{orNone(`sum by (rule) (rate(slidegate_shadow_decisions_total{`+chosen+`,outcome="denied"}[r])) / sum by (rule) (rate(slidegate_shadow_decisions_total{`+chosen+`}[r]))`, "rule"), "{{rule}}"}}},

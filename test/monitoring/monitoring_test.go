@@ -59,6 +59,8 @@ descriptors:
     descriptors:
       - key: remote_address
         rate_limit: {name: login, window: 1s, requests: 100000}
+  - key: budget
+    rate_limit: {name: budget, unit: hour, requests_per_unit: 10, budget: {reserve: 1, hold: 1s}}
 `
 	// pace is the pause of each caller. There are workers callers, so that some go on while others wait
 	// for a frozen rls.
@@ -81,8 +83,8 @@ type scene struct {
 	// What the callers do besides.
 	flood, invent, otherDomain, misroute atomic.Bool
 	// fill is the domain whose keys fill the memory store; empty: none.
-	fill   atomic.Value
-	number atomic.Int64
+	fill            atomic.Value
+	number, budgets atomic.Int64
 }
 
 // TestMonitoring looks at the dashboards under load, and then causes every fault that has an alert.
@@ -108,9 +110,10 @@ func newScene(t *testing.T) *scene {
 		s.sql("INSERT INTO slidegate.keys (digest, subject) VALUES (encode(sha256($1), 'hex'), $2)", []byte(fmt.Sprint("key-", i)), fmt.Sprint("customer-", i))
 	}
 	s.management.Set("small", manyOf("steady", ratelimitv3.RateLimitUnit_SECOND, 1_000_000), manyOf("full", ratelimitv3.RateLimitUnit_MINUTE, 1), manyOf("roomy", ratelimitv3.RateLimitUnit_HOUR, 1_000_000))
+	anything := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	s.rls = edge.RLS(t, edge.RLSOptions{Rules: rulesText, Tiers: tiersText, Way: edge.Way{Transport: edge.Unary, Listen: edge.TCP}, Env: map[string]string{
-		"SLIDEGATE_ADMIN_TOKEN_FILE": "",
-		"SLIDEGATE_STORE_TYPE":       "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + s.proxy.Addr(), "SLIDEGATE_STORE_TIMEOUT": "3s",
+		"SLIDEGATE_ADMIN_TOKEN_FILE": "", "SLIDEGATE_EVENTS_WEBHOOK": "http://" + stack.ServeHTTP(t, anything),
+		"SLIDEGATE_STORE_TYPE": "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + s.proxy.Addr(), "SLIDEGATE_STORE_TIMEOUT": "3s",
 		"SLIDEGATE_TIERS_SOURCE": "postgres", "SLIDEGATE_TIERS_POSTGRES_URL": s.postgres.URL(),
 		"SLIDEGATE_TIERS_WAIT": "2s", "SLIDEGATE_AUTHZ_WAIT": "1s", "SLIDEGATE_TIERS_CACHE_TTL": "500ms",
 		// Each invented key takes the source long.
@@ -123,7 +126,7 @@ func newScene(t *testing.T) *scene {
 		"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.Start(t).HTTP,
 	}})
 	s.envoy = edge.Envoy(t, edge.EnvoyOptions{
-		Config: "../../envoy/authorization.yaml", Upstream: stack.ServeHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), RLS: s.rls.GRPC(),
+		Config: "../../envoy/authorization.yaml", Upstream: stack.ServeHTTP(t, anything), RLS: s.rls.GRPC(),
 		Replace: map[string]string{
 			"timeout: 0.05s": "timeout: 3s", "timeout: 0.2s": "timeout: 3s", "timeout: 0.25s": "timeout: 3s",
 			// If rls is frozen, the ratelimit filter is asked too.
@@ -201,6 +204,7 @@ func (s *scene) call(ctx context.Context, authz authv3.AuthorizationClient) {
 	}
 	if n%40 == 0 {
 		s.get(ctx, "/search", "key-1")
+		post(ctx, s.rls, "edge", `{"key": "budget", "value": "%d"}`, s.budgets.Add(1)/10, 1)
 	}
 	// The window is longer than a busy machine stalls. In a shorter one most hits after a stall
 	// find much room: they are denied then, but few are near the limit.
