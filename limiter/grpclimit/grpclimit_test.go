@@ -350,6 +350,10 @@ func (failing) Take(context.Context, bool, []window.Check, []window.Decision) (b
 	return true, errors.New("no route to 10.1.2.3")
 }
 
+func (failing) End(context.Context, window.Ending) (window.Settled, error) {
+	return window.Settled{}, errors.New("no route to 10.1.2.3")
+}
+
 func TestStoreFails(t *testing.T) {
 	for deny, want := range map[bool]codes.Code{false: codes.OK, true: codes.Unavailable} {
 		limit := newLimit(t, failing{}, grpclimit.Options{Descriptors: byKey, DenyOnError: deny})

@@ -224,6 +224,10 @@ func (n *naming) Take(_ context.Context, _ bool, checks []window.Check, decision
 	return true, nil
 }
 
+func (n *naming) End(context.Context, window.Ending) (window.Settled, error) {
+	return window.Settled{}, nil
+}
+
 // impatient is a store that gives up if its caller has.
 type impatient struct{ window.Store }
 
@@ -232,6 +236,10 @@ func (s impatient) Take(ctx context.Context, wait bool, checks []window.Check, d
 		return true, err
 	}
 	return s.Store.Take(ctx, wait, checks, decisions)
+}
+
+func (s impatient) End(ctx context.Context, end window.Ending) (window.Settled, error) {
+	return s.Store.(window.Releaser).End(ctx, end)
 }
 
 // TestClientLeaves: a client that closes its connection early does not pass by the limit.

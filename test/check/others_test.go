@@ -30,6 +30,7 @@ func tierLimit(key string) setup {
 	limit := "\n                      limit: {dynamic_metadata: {metadata_key: {key: envoy.filters.http.ext_authz, path: [{key: " + key + "}]}}}"
 	s := authorizing(searchPerKey, searchPerKey+limit)
 	s.since = 39 // in typed_per_filter_config
+	s.rls.tiers = "tiers: {free: {limits: {search: {unit: minute, requests_per_unit: 7}}}}\ndefault: free\n"
 	return s
 }
 

@@ -69,6 +69,7 @@ type setup struct {
 // A service is an rls: the settings that differ from those of the usual one.
 type service struct {
 	rules  string // empty: usualRules
+	tiers  string // empty: the built-in example
 	env    string // NAME=value, separated by spaces
 	tls    bool
 	ends   time.Duration // until Envoy's certificate expires; zero: 30 days
@@ -129,7 +130,7 @@ func (f *fleet) serve(t *testing.T, s setup) (*edge.RLSServer, string) {
 	if !s.own {
 		t = f.t
 	}
-	o := edge.RLSOptions{Rules: s.rls.rules, Env: map[string]string{stack.EnvTrustedEntry: "tier"}, Way: edge.Way{Listen: edge.TCP}}
+	o := edge.RLSOptions{Rules: s.rls.rules, Tiers: s.rls.tiers, Env: map[string]string{stack.EnvTrustedEntry: "tier"}, Way: edge.Way{Listen: edge.TCP}}
 	if o.Rules == "" {
 		o.Rules = usualRules
 	}

@@ -574,7 +574,7 @@ func TestRequestIDsEverywhere(t *testing.T) {
 			}
 			text := tree.Read(t, strings.TrimPrefix(path, "../../"))
 			_, calls, asks := strings.Cut(text, "rate_limit_service:")
-			if !asks {
+			if !asks || filepath.Base(path) == "budgets-one-hop.yaml" { // there it only tells ends
 				return nil
 			}
 			if files++; !strings.Contains(calls, `x-request-id`) || !strings.Contains(calls, `"%REQ(x-request-id)%"`) {

@@ -49,9 +49,9 @@ var broken = []struct {
 	{name: "the end of a stream leaves no tombstone", mutants: mutants{file: "streams.lua", old: "elseif micros > 0 then", put: "elseif false then"}},
 	{name: "an end releases nothing", mutants: mutants{file: "holds.lua", old: "local released = s.cost > 0", put: "local released = false"}},
 	{name: "an idempotency record is forgotten", mutants: mutants{file: "oncerecords.lua", old: "s.stays = clock < s.ends", put: "s.stays = clock < s.ends - 3.6e9 + 2000"}},
-	{name: "what is reserved of a budget leaves room", mutants: mutants{file: "take.lua", old: "used < limit - held.used and cost <= limit - held.used - used", put: "used < limit and cost <= limit - used"}},
+	{name: "what is reserved of a budget leaves room", mutants: mutants{file: "take.lua", old: "used < limit - res.used and cost <= limit - res.used - used", put: "used < limit and cost <= limit - used"}},
 	{name: "a settlement leaves the reservation", mutants: mutants{file: "settle.lua", old: "holds.settle(s, late)\n    settled.released = 1", put: "settled.released = 1"}},
-	{name: "a settlement charges nothing", mutants: mutants{file: "settle.lua", old: "if cost + due > 0 then", put: "if false then"}},
+	{name: "a settlement charges nothing", mutants: mutants{file: "settle.lua", old: "charge(key, check, cost + due)", put: "charge(key, check, 0)"}},
 	{name: "a bucket fills twice as fast", mutants: mutants{file: "look.lua", old: "local gained = passed * most", put: "local gained = 2 * passed * most"}},
 	{name: "a fixed window ends early", mutants: mutants{file: "look.lua", old: "if idle > clock and not corrupt then", put: "if idle - window / 10 > clock and not corrupt then"}},
 	{name: "a sliding counter forgets the window before", mutants: mutants{file: "look.lua", old: "major, minor = 0, major", put: "major, minor = 0, 0"}},
@@ -66,14 +66,14 @@ func (keeps) Return(_ context.Context, _ window.Reservation, cost uint64) (uint6
 }
 
 // TestMutants breaks the protocol in each way, and counts the seeds until a promise shows it: within a
-// thousand. make test tries only those that few seeds show.
+// thousand. make test tries only the first, which few seeds show.
 func TestMutants(t *testing.T) {
 	var table strings.Builder
-	for _, m := range broken {
+	for i, m := range broken {
+		if !random.Long() && (m.rare || i > 3) {
+			continue
+		}
 		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
-			if m.rare && !random.Long() {
-				t.Skip("in make test-long")
-			}
 			applied := 0
 			m.applied = &applied
 			for seed := uint64(1); seed <= 1000; seed++ {

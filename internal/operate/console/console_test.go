@@ -410,7 +410,7 @@ func TestResetChoices(t *testing.T) {
 	for _, m := range regexp.MustCompile(`name="rule" value="([^"]*)"( checked)?>.*?<small>([^<]*)</small>`).FindAllStringSubmatch(got, -1) {
 		all = append(all, m[1]+m[2]+": "+m[3])
 	}
-	want := []string{"per-key checked: 100 used of 100 per 1m", "search: 36 used of 40 per 10s", "export: 3 used of 20 per 1d", "export-format: 2 used of 2 per 1m", ": all of these: 4 counters"}
+	want := []string{"per-key checked: 100 used of 100 per 1m", "search: 36 used of 40 per 10s", "export: 3 used of 20 per 1d", "dollars: 312.40 USD used of 500.00 USD per month", "export-format: 2 used of 2 per 1m", ": all of these: 5 counters"}
 	if !slices.Equal(all, want) {
 		t.Errorf("the choices are %q, want %q", all, want)
 	}

@@ -292,3 +292,7 @@ type failing struct{ window.Store }
 func (failing) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
 	return true, errors.New("no route to 10.1.2.3")
 }
+
+func (failing) End(context.Context, window.Ending) (window.Settled, error) {
+	return window.Settled{}, errors.New("no route to 10.1.2.3")
+}
