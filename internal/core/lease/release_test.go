@@ -133,8 +133,8 @@ func TestDebtsAreDelivered(t *testing.T) {
 		left uint64
 	}{
 		"not sent":         {uncharged{errAway}, time.Minute, 6},
-		"in doubt":         {errAway, time.Minute, 10},
-		"in doubt, a bit":  {errAway, time.Second, 6},
+		"ambiguous":        {errAway, time.Minute, 10},
+		"ambiguous, brief": {errAway, time.Second, 6},
 		"beyond the limit": {uncharged{errAway}, 11 * time.Minute, 10},
 	} {
 		t.Run(name, func(t *testing.T) {

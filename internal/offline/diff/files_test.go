@@ -374,7 +374,7 @@ func liveRule(limit string) string {
 }
 
 // TestLiveIsWhatTheNewRulesDecide: where the log is kept, the new rules deny the next request of each
-// party that is named, on the same store, and of no other party.
+// caller that is named, on the same store, and of no other caller.
 func TestLiveIsWhatTheNewRulesDecide(t *testing.T) {
 	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
