@@ -73,8 +73,15 @@ func StartXDSTLS(t process.TB, a *Authority) *XDSServer {
 
 func startXDS(t process.TB, secure func() (*tls.Config, error)) *XDSServer {
 	t.Helper()
-	m := &XDSServer{t: t, address: "127.0.0.1:0", secure: secure}
-	m.Start()
+	m := &XDSServer{t: t, secure: secure}
+	// The port is outside the range of outgoing connections, so that none takes it between Stop and Start.
+	err := process.Launch(func(port int) error {
+		m.address = process.Address(port)
+		return m.start()
+	})
+	if err != nil {
+		t.Fatalf("servers: %v", err)
+	}
 	t.Cleanup(m.Stop)
 	return m
 }
@@ -86,6 +93,12 @@ func (m *XDSServer) Address() string { return m.address }
 // again.
 func (m *XDSServer) Start() {
 	m.t.Helper()
+	if err := m.start(); err != nil {
+		m.t.Fatalf("servers: %v", err)
+	}
+}
+
+func (m *XDSServer) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var options []grpc.ServerOption
@@ -98,9 +111,8 @@ func (m *XDSServer) Start() {
 	}
 	l, err := new(net.ListenConfig).Listen(m.t.Context(), "tcp", m.address)
 	if err != nil {
-		m.t.Fatalf("servers: %v", err)
+		return err
 	}
-	m.address = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(m.t.Context()))
 	m.version, m.stop, m.done, m.requests = 0, cancel, make(chan struct{}), nil
 	m.cache = cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)
@@ -131,6 +143,7 @@ func (m *XDSServer) Start() {
 		defer close(done)
 		_ = server.Serve(l) // ends with Stop
 	}()
+	return nil
 }
 
 // Stop ends the server and its connections at once. Start starts it again.
