@@ -130,7 +130,7 @@ func (r *rig) run(clock int64, requests ...request) []answer {
 func (r *rig) answers(cmd *redis.Cmd, clock int64, n int) []answer {
 	r.t.Helper()
 	reply, err := cmd.Text()
-	const each, instant = 26, 7
+	const each, instant = 29, 7
 	if err != nil || len(reply) != n*each+instant {
 		r.t.Fatalf("the reply to %d checks is %q (%d bytes), %v", n, reply, len(reply), err)
 	}
@@ -142,8 +142,8 @@ func (r *rig) answers(cmd *redis.Cmd, clock int64, n int) []answer {
 		text := reply[i*each:][:each]
 		wait := func(at int) time.Duration { return time.Duration(number(text[at:at+7])) * time.Microsecond }
 		all[i] = answer{text[0] &^ script.OutcomeCut, window.Decision{
-			Allowed: text[0]%4 == 1, Never: text[0]%4 == 2, Remaining: number(text[1:5]),
-			RetryAfter: wait(5), UnitAfter: wait(12), ResetAfter: wait(19), Cut: text[0]&script.OutcomeCut != 0,
+			Allowed: text[0]%4 == 1, Never: text[0]%4 == 2, Remaining: number(text[1:8]),
+			RetryAfter: wait(8), UnitAfter: wait(15), ResetAfter: wait(22), Cut: text[0]&script.OutcomeCut != 0,
 		}}
 	}
 	return all

@@ -215,10 +215,10 @@ func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
 		}
 		*l.to, l.made = a.decision, a.made
 		if i > 0 && g.logChecks[i-1].onceRecord {
-			l.to.Repeated = BigEndian(reply[(i-1)*AnswerBytes:][1:5]) != 0
+			l.to.Repeated = BigEndian(reply[(i-1)*AnswerBytes:][1:8]) != 0
 		}
 		if i > 0 && g.logChecks[i-1].holds {
-			holds := reply[(i-1)*AnswerBytes:][5:19]
+			holds := reply[(i-1)*AnswerBytes:][8:22]
 			l.made, l.to.Reserved = BigEndian(holds[:7]) != 0, BigEndian(holds[7:])
 			l.to.Unsettled = !l.to.Never && (!l.to.Allowed || l.to.Remaining == 0)
 		}

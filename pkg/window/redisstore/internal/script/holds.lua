@@ -75,8 +75,8 @@ end
 
 -- terms returns what decides when a log forgets what was spent at an instant, by the two checks of a budget.
 function holds.terms(pair)
-  local hold, factor = read('>I6xxxxxxI4', pair, 5)
-  local unit, window, step, limit, most, ahead = read('>I2I6I6I4xxxxxI4I4', pair, 36)
+  local hold, factor = read('>I6xxxxxxI7', pair, 5)
+  local unit, window, step, limit, most, ahead = read('>I2I6I6I7xxxxxxxI7I4', pair, 44)
   local t = {length = hold / 1000, factor = factor, bucket = unit == 2, limit = limit}
   t.fill = t.bucket and 2 * (math.floor(math.min(limit * window / most, 34560000000000)) + 1)
   function t.forgets(at)
@@ -99,10 +99,10 @@ function holds.current(check)
   if unit ~= 4 then
     return check
   end
-  local ends, length, after = read('>I6xxxxxxxxxI4I4', check, 11)
+  local ends, length, after = read('>I6xxxxxxxxxxxxxxI7I4', check, 11)
   if clock >= (ends + after) * 1000000 and after > 0 then
     local passed = math.floor((math.floor(clock / 1000000) - ends - after) / after)
-    return sub(check, 1, 10) .. pack('>I6', ends + (passed + 2) * after) .. sub(check, 17, 25) .. pack('>I4I4', after, after)
+    return sub(check, 1, 10) .. pack('>I6', ends + (passed + 2) * after) .. sub(check, 17, 30) .. pack('>I7I4', after, after)
   end
   return check
 end
@@ -312,8 +312,8 @@ function holds.known(key)
   local names, pairs, at = {}, {}, 9
   while at <= #bytes do
     local length, more = #bytes - at >= 3 and read('>I4', bytes, at) or #bytes, 0
-    if length >= 2 ^ 31 then
-      length, more = length - 2 ^ 31, 66
+    if length >= 2 ^ 30 then
+      length, more = length - 2 ^ 30, 82
     end
     if at + 3 + length + more > #bytes or #names == most_logs then
       return 0, 0, {}, {} -- a value that is planted must not keep the server busy
@@ -321,12 +321,12 @@ function holds.known(key)
     names[#names + 1] = sub(bytes, at + 4, at + 3 + length)
     at = at + 4 + length
     if more > 0 then
-      pairs[#names] = sub(bytes, at, at + 65)
-      local unit, window, step, rate = read('>I2I6I6xxxxxxxxxI4', bytes, at + 35)
+      pairs[#names] = sub(bytes, at, at + 81)
+      local unit, window, step, rate = read('>I2I6I6xxxxxxxxxxxxxxI7', bytes, at + 43)
       if unit == 0 or unit > 5 and unit ~= 1000 or window < 10000 or step == 0 and (unit == 1 or unit == 1000) or rate == 0 and unit == 2 then
         return 0, 0, {}, {} -- no check
       end
-      at = at + 66
+      at = at + 82
     end
   end
   if kind ~= 166 and kind ~= 167 or till > latest then
@@ -383,7 +383,7 @@ function holds.remember(known, name, till, kind, pair)
   local parts = {pack('>BI7', kind or 166, known.till)}
   for i = 1, #known.names do
     local checks = known.pairs[i]
-    parts[i + 1] = pack('>I4', #known.names[i] + (checks and 2 ^ 31 or 0)) .. known.names[i] .. (checks or '')
+    parts[i + 1] = pack('>I4', #known.names[i] + (checks and 2 ^ 30 or 0)) .. known.names[i] .. (checks or '')
   end
   call('SET', known.key, table.concat(parts), 'PX', math.max(known.till - math.floor(clock / 1000), 0) + 1000)
 end
@@ -401,7 +401,7 @@ function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key
     return nil
   end
   if unit == 8 then
-    s.pair = sub(args, 33 * i - 25, 33 * i + 40)
+    s.pair = sub(args, 41 * i - 33, 41 * i + 48)
     s.terms = holds.terms(s.pair)
     limit = s.terms.limit
   end

@@ -19,19 +19,19 @@ local stream, deny, flags, sent = read('>c8I7BI7', ARGV[4])
 local unreached, was_denied, alone = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
 local check_bytes, checks, numbers = args, {}, {}
 for j = 2, #KEYS do
-  numbers[KEYS[j]] = #args >= 33 * j - 26 and j - 1
+  numbers[KEYS[j]] = #args >= 41 * j - 34 and j - 1
 end
 keys, replies, recorded, settled = {}, {}, {}, {released = 0, corrupt = 0}
 
 -- charge charges a log, by the fields of a check.
 local function charge(key, check, cost)
   keys[#keys + 1] = key
-  checks[#checks + 1] = '\3\0' .. string.sub(check, 3, 20) .. pack('>I5', cost) .. string.sub(check, 26)
+  checks[#checks + 1] = '\3\0' .. string.sub(check, 3, 23) .. pack('>I7', cost) .. string.sub(check, 31)
 end
 
 -- of returns the check of a cost that the end names.
 local function of(number)
-  return string.sub(check_bytes, 33 * number - 25, 33 * number + 7)
+  return string.sub(check_bytes, 41 * number - 33, 41 * number + 7)
 end
 
 -- settle settles one log, by the name of its holds and what the stream knows of it. It is unknown if the stream has
@@ -39,14 +39,14 @@ end
 local function settle(name, pair, unknown)
   local key = string.sub(name, 1, -3)
   local number = numbers[key]
-  local check = number and of(number) or holds.current(string.sub(pair, 34))
-  local terms = holds.terms(string.sub(pair, 1, 33) .. check)
+  local check = number and of(number) or holds.current(string.sub(pair, 42))
+  local terms = holds.terms(string.sub(pair, 1, 41) .. check)
   local s, corrupt = holds.read(name, stream, terms)
   if corrupt then
     settled.corrupt = settled.corrupt + 1
   end
   numbers[key] = nil
-  local cost, due, late, reserved = number and read('>I5', check, 21) or 0, 0, false, s.cost
+  local cost, due, late, reserved = number and read('>I7', check, 24) or 0, 0, false, s.cost
   if reserved > 0 then
     late = s.stream_hold <= s.passed
     if number then

@@ -5,7 +5,7 @@
 -- KEYS[i]   the log of check i: a string of bytes in the format of layout.go of package
 --           packed. Several checks may name one log.
 -- ARGV[1]   '>I7', the earliest of the deadlines in ARGV[2], or 0; then each check,
---           packed as '>BBI2I6I6I4I5I4I4':
+--           packed as '>BBI2I6I6I7I7I7I4':
 --             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund. +8 if the
 --                     charge may be taken back: it then marks the log for a second or
 --                     two. +16 asks for that mark if the check is denied or nothing
@@ -18,8 +18,8 @@
 --             window  in microseconds
 --             step    that times are rounded up to a multiple of, in microseconds:
 --                     whole units, at least one
---             limit   at most 2^32-1
---             cost    at most 2^33: no value holds more
+--             limit   below 2^53; of a sliding log below 2^32
+--             cost    at most 2^53: no value holds more
 --             most    the most slots that the log needs
 --             ahead   in microseconds: the charge is recorded at now + ahead, and will
 --                     be spent until then
@@ -35,7 +35,7 @@
 -- refunds before always. Several groups may follow each other. The script decides
 -- them in order, as if each had come alone.
 --
--- Reply: one string, for each check '>BI4I7I7I7':
+-- Reply: one string, for each check '>BI7I7I7I7':
 --   outcome    0 denied, 1 allowed, 2 never, 3 not judged. +4 if the value under the
 --              key was not a log and was removed. +8 if the check is denied, or
 --              nothing remains, and the answer may count hits that are taken back. +16 if
@@ -154,11 +154,11 @@ local replies = n ~= 1 and {}
 local positions
 local soonest = read('>I7', args)
 if clock > soonest and soonest > 0 then
-  local late = pack('>BI4I7I7I7', 3, 0, 0, 0, 0)
+  local late = pack('>BI7I7I7I7', 3, 0, 0, 0, 0)
   local left, group, deadline = {}, 1, read('>I7', ARGV[2])
   keys, positions, replies = {}, {}, {}
   for i = 1, n do
-    local check = string.sub(args, 33 * i - 25, 33 * i + 7)
+    local check = string.sub(args, 41 * i - 33, 41 * i + 7)
     if deadline == 0 or clock <= deadline then
       left[#left + 1], keys[#keys + 1], positions[#positions + 1] = check, KEYS[i], i
     else
@@ -231,7 +231,7 @@ if ARGV[5] then
 end
 
 while i <= n do
-  local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
+  local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I7I7I7I4', args, 41 * i - 33)
   local key = keys[i]
   local reserves, asks, dated, restores
   if mode > 4 then
@@ -254,7 +254,7 @@ while i <= n do
       local j, last_of_group = i, 0
       while last_of_group == 0 do
         local j_unit, j_ends, j_length, j_next
-        last_of_group, j_unit, j_ends, j_length, j_next = read('>BI2xxxxxxI6xxxxxxxxxI4I4', args, 33 * j - 24)
+        last_of_group, j_unit, j_ends, j_length, j_next = read('>BI2xxxxxxI6xxxxxxxxxxxxxxI7I4', args, 41 * j - 32)
         if j_unit == 4 and (clock >= (j_ends + j_next) * 1000000 or clock < (j_ends - j_length - 60) * 1000000) then
           ask_again = 2
         end
@@ -651,7 +651,7 @@ while i <= n do
   end
 
   if settling and ask_again and not corrupt then
-    local reply = pack('>BI4I7I7I7', 3, ask_again, 0, 0, 0)
+    local reply = pack('>BI7I7I7I7', 3, ask_again, 0, 0, 0)
     if not replies then
       return reply .. pack('>I7', clock)
     end
@@ -750,9 +750,9 @@ while i <= n do
         remaining = 0
       end
       if not replies then
-        return pack('>BI4I7I7I7I7', outcome, remaining, retry, unit_after, reset, clock)
+        return pack('>BI7I7I7I7I7', outcome, remaining, retry, unit_after, reset, clock)
       end
-      replies[positions and positions[i] or i] = pack('>BI4I7I7I7', outcome, remaining, retry, unit_after, reset)
+      replies[positions and positions[i] or i] = pack('>BI7I7I7I7', outcome, remaining, retry, unit_after, reset)
     end
   end
 
@@ -787,7 +787,7 @@ if recorded then
   local parts = {pack('>BB', settled.released, math.min(settled.corrupt, 255))}
   for j = 1, #settled do
     local s = settled[j]
-    local remaining = math.max(read('>I4', replies[j], 2) - s.holds.used, 0)
+    local remaining = math.max(read('>I7', replies[j], 2) - s.holds.used, 0)
     parts[j + 1] = pack('>BBI7I7I7I7I4', s.number, s.late and 1 or 0, s.reserved, math.max(recorded[j] - s.due, 0), remaining, s.holds.reserved, #s.name) .. s.name
   end
   return table.concat(parts)

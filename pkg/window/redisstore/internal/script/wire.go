@@ -15,9 +15,10 @@ import (
 // fields.
 const (
 	InstantBytes = 7
-	CheckBytes   = 1 + 1 + 2 + 6 + 6 + 4 + 5 + 4 + 4
+	CheckBytes   = 1 + 1 + 2 + 6 + 6 + 7 + 7 + 7 + 4
 	atStep       = 1 + 1 + 2 + 6
-	AnswerBytes  = 1 + 4 + 7 + 7 + 7
+	AnswerBytes  = 1 + 7 + 7 + 7 + 7
+	atMost       = CheckBytes - 4 - 7
 
 	// Flags of a check, on its mode.
 	Reserves = 8  // its charge may be taken back
@@ -44,28 +45,25 @@ const (
 
 // AppendCheck appends a check as take.lua reads it.
 func AppendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []byte {
-	unit, step, most, ahead := uint16(c.Limit.Policy)+1, uint64(0), uint32(0), ahead
+	unit, step, most, ahead := uint16(c.Limit.Policy)+1, uint64(0), uint64(0), ahead
 	switch p := &c.Period; c.Limit.Policy {
 	case window.Sliding:
 		unit, step, most = slidingFields(c)
 	case window.TokenBucket:
-		most = c.Limit.Rate
+		most = uint64(c.Limit.Rate)
 	case window.Calendar:
-		step, most, ahead = uint64(p.End), uint32(p.End-p.Start), uint32(p.Next-p.End)
+		step, most, ahead = uint64(p.End), uint64(p.End-p.Start), uint32(p.Next-p.End)
 	case window.InFlight, budgetHolds:
-		step, most = uint64(c.Stream)>>16, uint32(c.Stream&0xffff)
+		step, most = uint64(c.Stream)>>16, uint64(c.Stream&0xffff)
 	}
 	b = append(b, byte(c.Mode)|flags, group)
 	b = binary.BigEndian.AppendUint16(b, unit)
 	b = appendUint48(b, uint64(c.Limit.Window.Microseconds()))
 	b = appendUint48(b, step)
-	b = binary.BigEndian.AppendUint32(b, uint32(c.Limit.Hits))
-	// No log holds more than 2^32-1 hits, and no bucket more than that and as many below zero.
-	// So all higher costs have the same answer.
-	cost := min(c.Cost, 1<<33)
-	b = append(b, byte(cost>>32))
-	b = binary.BigEndian.AppendUint32(b, uint32(cost))
-	b = binary.BigEndian.AppendUint32(b, most)
+	b = appendUint56(b, c.Limit.Hits)
+	// No log holds more than 2^53-1 hits, so all higher costs have the same answer.
+	b = appendUint56(b, min(c.Cost, 1<<53))
+	b = appendUint56(b, most)
 	return binary.BigEndian.AppendUint32(b, ahead)
 }
 
@@ -77,17 +75,17 @@ func PutRestores(check []byte, ends int64) {
 }
 
 // slidingFields returns the fields of a check that only the sliding log has.
-func slidingFields(c *window.Check) (unit uint16, step uint64, slots uint32) {
+func slidingFields(c *window.Check) (unit uint16, step, slots uint64) {
 	var (
 		win       = c.Limit.Window.Microseconds()
 		micros    = packed.Unit(c.Limit.Window).Microseconds()
 		precision = (c.Precision + time.Microsecond - 1).Microseconds() // rounded up
-		most      = min(c.Limit.Hits, math.MaxUint32)
+		most      = c.Limit.Hits
 	)
 	if precision > 1 {
 		most = min(most, uint64(win/precision)+2)
 	}
-	return uint16(micros), uint64(max((precision+micros-1)/micros, 1) * micros), uint32(most)
+	return uint16(micros), uint64(max((precision+micros-1)/micros, 1) * micros), most
 }
 
 // appendUint48 appends six bytes.
@@ -96,11 +94,11 @@ func appendUint48(b []byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
+// appendUint56 appends seven bytes.
+func appendUint56(b []byte, n uint64) []byte { return appendUint48(append(b, byte(n>>48)), n) }
+
 // AppendInstant appends seven bytes.
-func AppendInstant(b []byte, n int64) []byte {
-	b = append(b, byte(n>>48))
-	return appendUint48(b, uint64(n))
-}
+func AppendInstant(b []byte, n int64) []byte { return appendUint56(b, uint64(n)) }
 
 // An answered is the answer to one check.
 type answered struct {
@@ -118,7 +116,7 @@ func decode(answer string, inFlight bool) (a answered, err error) {
 	}
 	var waits [3]time.Duration
 	for i := range waits {
-		micros := BigEndian(answer[5+7*i:][:7])
+		micros := BigEndian(answer[8+7*i:][:7])
 		if micros > MaxMicros {
 			return a, fmt.Errorf("a wait of %d microseconds is too long", micros)
 		}
@@ -129,7 +127,7 @@ func decode(answer string, inFlight bool) (a answered, err error) {
 	*d = window.Decision{
 		Allowed:    outcome == OutcomeAllowed,
 		Never:      outcome == outcomeNever,
-		Remaining:  BigEndian(answer[1:5]),
+		Remaining:  BigEndian(answer[1:8]),
 		RetryAfter: waits[0],
 		UnitAfter:  waits[1],
 		ResetAfter: waits[2],
@@ -152,7 +150,7 @@ func appendOnceRecordCheck(b []byte, c *window.Check) []byte {
 	of.Limit = window.Limit{Policy: onceRecords, Window: c.Once.For}
 	at := len(b)
 	b = AppendCheck(b, &of, 0, 0, 0)
-	binary.BigEndian.PutUint32(b[at+CheckBytes-8:], uint32(c.Once.Repeats))
+	b[at+atMost+6] = c.Once.Repeats
 	return b
 }
 
@@ -190,7 +188,7 @@ func SkippedFor(reply string) Skipped {
 	if len(reply) < AnswerBytes || reply[0] != outcomeUnjudged {
 		return Judged
 	}
-	switch BigEndian(reply[1:5]) {
+	switch BigEndian(reply[1:8]) {
 	case 1:
 		return PutOff
 	case 2:
