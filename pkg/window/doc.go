@@ -53,7 +53,7 @@
 //  10. Idle logs disappear by themselves, at the latest when a window and a
 //     little slack have passed since the last charge.
 //
-//  11. A limit of 0 denies without a log, but [Refund] is still recorded. A limit of [MaxHits] is unlimited: it allows, and records
+//  11. A limit of 0 denies without a log, but [Refund] is still recorded. A limit of [Unlimited] is unlimited: it allows, and records
 //     nothing. [WithoutLog] answers both.
 //
 //  12. A [Check] with a precision counts each entry up to one precision too long,
@@ -85,7 +85,7 @@
 //     whatever the group decides, even over the limit. The overdrawn log denies later
 //     checks until enough of it has expired. It is at most one limit, whatever the
 //     costs are: of a charge beyond twice the limit, the rest is lost, and the
-//     decision says [Decision.Cut]. A log holds 2^32-1 hits at most.
+//     decision says [Decision.Cut]. A log holds 2^53-1 hits at most, and one of [Sliding] 2^32-1.
 //   - [Refund] gives its cost back whatever the group decides, newest entries
 //     first and never below zero. It never denies. Its decision is allowed and says
 //     what remains afterwards. Entries older than the refunded ones stay.

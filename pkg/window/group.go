@@ -87,12 +87,12 @@ func GroupAllowed(checks []Check, decisions []Decision) bool {
 }
 
 // WithoutLog answers a check whose answer does not depend on a log, and reports whether c
-// is such a check. A limit of [MaxHits] is unlimited and records nothing in any mode. A
+// is such a check. A limit of [Unlimited] is unlimited and records nothing in any mode. A
 // limit of zero denies, but checks of [Always] and [Refund] still need the log.
 func WithoutLog(c *Check) (Decision, bool) {
 	switch {
-	case c.Limit.Hits == MaxHits:
-		return Decision{Allowed: true, Remaining: MaxHits}, true
+	case c.Limit.Hits == Unlimited:
+		return Decision{Allowed: true, Remaining: Unlimited}, true
 	case c.Limit.Hits == 0 && !c.Mode.Unconditional():
 		return Decision{Never: true}, true
 	}

@@ -197,15 +197,15 @@ func TestValidateModes(t *testing.T) {
 }
 
 func TestWithoutLog(t *testing.T) {
-	unlimited := Decision{Allowed: true, Remaining: MaxHits}
+	unlimited := Decision{Allowed: true, Remaining: Unlimited}
 	for _, m := range allModes {
-		for _, hits := range []uint64{0, 1, MaxHits - 1, MaxHits} {
+		for _, hits := range []uint64{0, 1, MaxSliding, Unlimited, Unlimited + 1, MaxHits} {
 			for _, cost := range []uint64{0, 1, math.MaxUint64} {
 				c := inMode(m, ask("k", time.Second, hits, cost))
 				got, ok := WithoutLog(&c)
 				var want Decision
 				switch {
-				case hits == MaxHits:
+				case hits == Unlimited:
 					want = unlimited
 				case hits == 0 && m != Always && m != Refund:
 					want = Decision{Never: true}
@@ -228,7 +228,7 @@ func TestPrecision(t *testing.T) {
 		{10_000, time.Hour, 0},
 		{10_001, time.Hour, 360 * time.Millisecond},
 		{1_000_000, 24 * time.Hour, 8640 * time.Millisecond},
-		{MaxHits, MaxWindow, 3456 * time.Second},
+		{Unlimited, MaxWindow, 3456 * time.Second},
 		{20_000, MinWindow, time.Microsecond},
 		{20_000, MinWindow + time.Microsecond, 2 * time.Microsecond}, // rounded up to whole microseconds
 		{20_000, 3*MinWindow - time.Microsecond, 3 * time.Microsecond},

@@ -98,11 +98,11 @@ func (l Limit) validPolicy() error {
 		return fmt.Errorf("a limit with the policy %v has no rate, got %d", l.Policy, l.Rate)
 	case l.Policy == TokenBucket && l.Rate == 0:
 		return errors.New("a token bucket needs a rate above zero")
-	case l.Policy == TokenBucket && l.Hits != MaxHits && !l.fillsWithin(MaxWindow):
+	case l.Policy == TokenBucket && l.Hits != Unlimited && !l.fillsWithin(MaxWindow):
 		return fmt.Errorf("a token bucket of %d hits at %d each %v takes longer than %v to fill", l.Hits, l.Rate, l.Window, MaxWindow)
 	case l.Policy == InFlight && l.Window < MinHold:
 		return fmt.Errorf("a hold of %v is shorter than %v", l.Window, MinHold)
-	case l.Policy == InFlight && l.Hits > MaxInFlight && l.Hits != MaxHits:
+	case l.Policy == InFlight && l.Hits > MaxInFlight && l.Hits != Unlimited:
 		return fmt.Errorf("a limit of %d in flight is above %d", l.Hits, MaxInFlight)
 	}
 	return nil
@@ -121,7 +121,7 @@ func (l Limit) fillsWithin(most time.Duration) bool {
 // fillsWithin without products of 128 bits, and false for a few buckets that take nearly as long.
 func (l Limit) fillsSoon() bool {
 	const scale = 24 // bits: no product has more than 64 then
-	return l.Hits*(uint64(l.Window)>>scale+1) <= uint64(l.Rate)*(uint64(MaxWindow)>>scale)
+	return l.Hits <= Unlimited && l.Hits*(uint64(l.Window)>>scale+1) <= uint64(l.Rate)*(uint64(MaxWindow)>>scale)
 }
 
 // maxPeriod is the length of the longest period, in seconds.

@@ -22,8 +22,13 @@ const (
 	// below 2^53, so Redis's Lua can count every microsecond. In nanoseconds the sum
 	// stays below 2^63.
 	MaxClock = 1 << 52
-	// MaxHits is the largest limit that Envoy's protocol can carry, 2^32-1.
-	MaxHits = math.MaxUint32
+	// Unlimited is a limit that allows everything and records nothing. It is the largest limit that Envoy's
+	// protocol can carry, 2^32-1.
+	Unlimited = math.MaxUint32
+	// MaxHits is the largest limit, 2^53-1, and the most hits that a log holds: Redis's Lua can count all of them.
+	MaxHits = 1<<53 - 1
+	// MaxSliding is the largest limit of [Sliding]: a slot of its log has 32 bits for hits.
+	MaxSliding = Unlimited - 1
 )
 
 // ErrBadCheck is wrapped by the error of a [Store.Take] whose arguments break the
@@ -57,6 +62,8 @@ func (l Limit) Valid() error {
 		return fmt.Errorf("window %v is not a whole number of microseconds", l.Window)
 	case l.Hits > MaxHits:
 		return fmt.Errorf("limit %d is above %d", l.Hits, uint64(MaxHits))
+	case l.Hits > Unlimited && l.Policy == Sliding:
+		return fmt.Errorf("a sliding limit of %d is above %d; another policy, such as sliding_counter, can have it", l.Hits, uint64(MaxSliding))
 	case l.Rate == 0 && l.Policy < InFlight && l.Policy != TokenBucket,
 		l.Rate != 0 && l.Policy == TokenBucket && l.fillsSoon():
 		return nil // the usual cases, without a call
@@ -301,7 +308,7 @@ func (c *Check) validTerms() error {
 // Fold makes a group name each log at most once per mode. Checks with the same log and
 // mode become one check, and all of them get its decision. It has their summed cost,
 // which saturates, the smallest of their limits and rates, the longest of their holds, the
-// finest of their precisions, the first of their budgets, and the period of the first of them. A rate with [MaxHits]
+// finest of their precisions, the first of their budgets, and the period of the first of them. A rate with [Unlimited]
 // does not count. Unless all have the same [Check.Once], they are charged each time.
 //
 // Usually no log is named twice with one mode. Fold then returns checks itself and nil,
@@ -334,12 +341,12 @@ func fold(checks []Check) (folded []Check, answer []int) {
 			f.Cost = AddSaturating(f.Cost, c.Cost)
 			// What is unlimited has no rate: with the limit of the other it need not be valid.
 			switch {
-			case f.Limit.Hits == MaxHits:
+			case f.Limit.Hits == Unlimited:
 				f.Limit.Rate = c.Limit.Rate
-			case c.Limit.Hits != MaxHits:
+			case c.Limit.Hits != Unlimited:
 				f.Limit.Rate = min(f.Limit.Rate, c.Limit.Rate)
 			}
-			f.Limit.Hits = min(f.Limit.Hits, c.Limit.Hits)
+			f.Limit.Hits = stricter(f.Limit.Hits, c.Limit.Hits)
 			f.Limit.Window = max(f.Limit.Window, c.Limit.Window) // differs only in flight
 			f.Precision = min(f.Precision, c.Precision)
 			if f.Budget == nil {
@@ -352,6 +359,14 @@ func fold(checks []Check) (folded []Check, answer []int) {
 		answer[i] = j
 	}
 	return folded, answer
+}
+
+// stricter returns the smaller of two limits.
+func stricter(a, b uint64) uint64 {
+	if a == Unlimited || b != Unlimited && b < a {
+		return b
+	}
+	return a
 }
 
 // named identifies the checks that Fold makes one check.

@@ -24,7 +24,11 @@ func TestLimitValid(t *testing.T) {
 	}{
 		{Limit{Hits: 1, Window: time.Second}, ""},
 		{Limit{Hits: 0, Window: time.Second}, ""},
-		{Limit{Hits: MaxHits, Window: time.Second}, ""},
+		{Limit{Hits: Unlimited, Window: time.Second}, ""},
+		{Limit{Hits: MaxHits, Window: time.Second, Policy: Fixed}, ""},
+		{Limit{Hits: MaxHits, Window: time.Second, Policy: TokenBucket, Rate: math.MaxUint32}, ""},
+		{Limit{Hits: MaxHits, Window: time.Second, Policy: TokenBucket, Rate: 1}, "to fill"},
+		{Limit{Hits: MaxHits, Window: time.Second, Policy: InFlight}, "in flight is above"},
 		{Limit{Hits: 1, Window: MinWindow}, ""},
 		{Limit{Hits: 1, Window: MaxWindow}, ""},
 		{Limit{Hits: 1, Window: MinWindow + time.Microsecond}, ""},
@@ -36,8 +40,9 @@ func TestLimitValid(t *testing.T) {
 		{Limit{Hits: 1, Window: math.MaxInt64}, "longer than"},
 		{Limit{Hits: 1, Window: time.Second + 1}, "not a whole number of microseconds"},
 		{Limit{Hits: 1, Window: time.Second - 1}, "not a whole number of microseconds"},
-		{Limit{Hits: MaxHits + 1, Window: time.Second}, "above 4294967295"},
-		{Limit{Hits: math.MaxUint64, Window: time.Second}, "above 4294967295"},
+		{Limit{Hits: Unlimited + 1, Window: time.Second}, "a sliding limit of 4294967296 is above 4294967294"},
+		{Limit{Hits: MaxHits + 1, Window: time.Second, Policy: Fixed}, "above 9007199254740991"},
+		{Limit{Hits: math.MaxUint64, Window: time.Second}, "above 9007199254740991"},
 	} {
 		err := tt.limit.Valid()
 		if tt.want == "" {
@@ -179,8 +184,8 @@ func TestFillsSoon(t *testing.T) {
 	for range 100_000 {
 		l := Limit{
 			Policy: TokenBucket,
-			Hits:   MaxHits >> r.IntN(32),
-			Rate:   uint32(1 + r.Uint64N(MaxHits-1)>>r.IntN(32)),
+			Hits:   MaxHits >> r.IntN(53),
+			Rate:   uint32(1 + r.Uint64N(Unlimited-1)>>r.IntN(32)),
 			Window: max(MinWindow, (MaxWindow >> r.IntN(30)).Truncate(time.Microsecond)),
 		}
 		if r.IntN(2) == 0 { // near the bound
@@ -214,5 +219,17 @@ func wantFold(t *testing.T, name string, checks, folded []Check, answer []int) {
 	}
 	if diff := cmp.Diff(answer, gotAnswer); diff != "" {
 		t.Errorf("%s: answer (-want +got)\n%s", name, diff)
+	}
+}
+
+// TestFoldOfLarge: an unlimited check is not stricter than one with a limit above it.
+func TestFoldOfLarge(t *testing.T) {
+	large := Check{Key: "k", Limit: Limit{Hits: MaxHits, Window: time.Second, Policy: Fixed}, Cost: 1 << 53}
+	none := large
+	none.Limit.Hits = Unlimited
+	for _, checks := range [][]Check{{large, none}, {none, large}} {
+		if folded, _ := Fold(checks); len(folded) != 1 || folded[0].Limit.Hits != MaxHits || folded[0].Cost != 1<<54 {
+			t.Errorf("got %+v, want one check with the limit %d", folded, uint64(MaxHits))
+		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 func TestReadingIsWhatAStoreAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		win := rapid.SampledFrom([]time.Duration{window.MinWindow, time.Second, 7 * time.Minute, 7 * 24 * time.Hour, window.MaxWindow}).Draw(t, "window")
-		hits := rapid.SampledFrom([]uint64{0, 1, 3, 20, 1000, window.MaxHits}).Draw(t, "hits")
+		hits := rapid.SampledFrom([]uint64{0, 1, 3, 20, 1000, window.Unlimited}).Draw(t, "hits")
 		l := window.Limit{Hits: hits, Window: win}
 		precision := rapid.SampledFrom([]time.Duration{0, time.Microsecond, win / 7, win}).Draw(t, "precision").Truncate(time.Microsecond)
 		clock := int64(1_700_000_000_000_000)

@@ -174,7 +174,7 @@ func (s *Store) settleAll(end window.Ending, keys []byte) (settled window.Settle
 // settle settles one log, whose cost is the one with this index, or none. It adds the result to settled. If it
 // fails, it returns the first error: the hold stays until it expires.
 func (s *Store) settle(c *window.Check, end *window.Ending, cost int, known bool, settled *window.Settled, first error) error {
-	if c.Limit.Hits == window.MaxHits {
+	if c.Limit.Hits == window.Unlimited {
 		return first // records nothing
 	}
 	var (

@@ -19,7 +19,7 @@ func recordOf(t testing.TB, p window.Policy, cost uint64) record {
 	take(t, s, c)
 	i, hash := s.shardOf(c.Log())
 	l := s.shards[i].find(c.Log(), hash)
-	return record{l.key, uint64(p)<<policyBits | uint64(time.Minute.Microseconds()), l.limit, l.packed}
+	return record{l.key, uint64(p)<<policyBits | uint64(time.Minute.Microseconds()), uint32(l.limit), l.packed}
 }
 
 // file returns a snapshot with one log, saved at second 60 of a clock that counts from 1970.

@@ -88,7 +88,7 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 		if a := &group[i]; a.shard != nil && a.charged {
 			most += a.most(&checks[i])
 			if checks[i].RecordsOnce() {
-				most += onceRecordSize(checks[i].Key)
+				most += onceRecordSize(&checks[i])
 			}
 			if a.reserved != nil {
 				most += a.reserved.need(&checks[i])
@@ -266,7 +266,7 @@ func (c *candidate) judge(l *log, now int64) state {
 	if l.ofOnceRecord() {
 		return c.weighOnceRecord(l, now)
 	}
-	*c = candidate{log: l, limit: uint64(l.limit)}
+	*c = candidate{log: l, limit: l.limit.limit()}
 	if !l.ofHolds() {
 		c.used, c.last = packed.Weigh(l.packed, now, l.id(), c.limit)
 	} else if packed.WeighReserved(l.packed, now) {
@@ -286,9 +286,10 @@ func (c *candidate) judge(l *log, now int64) state {
 // before reports whether c is dropped before d. The log with the smaller used fraction of its
 // limit goes first. If the fractions are equal, the log that has been idle for longer does.
 func (c *candidate) before(d *candidate) bool {
-	// No overflow: limits are below 2^32, and the used hits are below a limit.
-	if mine, other := c.used*d.limit, d.used*c.limit; mine != other {
-		return mine < other
+	mine, low := bits.Mul64(c.used, d.limit)
+	other, lowOther := bits.Mul64(d.used, c.limit)
+	if mine != other || low != lowOther {
+		return mine < other || mine == other && low < lowOther
 	}
 	return c.last < d.last
 }

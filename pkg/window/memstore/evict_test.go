@@ -419,7 +419,7 @@ func TestFullStoreDecides(t *testing.T) {
 		if d := take(t, s, check("c", 2, 3)); d[0].Allowed {
 			t.Errorf("more than the limit: got %+v, want denied", d[0])
 		}
-		if d := take(t, s, check("c", 0, 1), check("d", window.MaxHits, 1)); d[0].Allowed || !d[1].Allowed {
+		if d := take(t, s, check("c", 0, 1), check("d", window.Unlimited, 1)); d[0].Allowed || !d[1].Allowed {
 			t.Errorf("without a log: got %+v", d)
 		}
 		if d := take(t, s, check("c", 2, 1), check("a", 2, 1)); d[0].Allowed == d[1].Allowed {

@@ -30,7 +30,7 @@ func onceRecordName(of name, id uint64) name {
 // weighOnceRecord fills c in with an idempotency record.
 func (c *candidate) weighOnceRecord(l *log, now int64) state {
 	if r, ok := packed.ReadOnceRecord(l.packed); ok && r.Lives(now) {
-		*c = candidate{log: l, used: 1, limit: noLimit, last: r.Ends}
+		*c = candidate{log: l, used: 1, limit: math.MaxUint64, last: r.Ends}
 		return free
 	}
 	*c = candidate{log: l, limit: 1, last: math.MinInt64}
@@ -96,14 +96,16 @@ func (more *extra) settle(group []checkState) {
 func (more *extra) needOnceRecords(checks []window.Check, group []checkState, sh *shard) (n int64) {
 	for i := range more.onceRecords {
 		if r := &more.onceRecords[i]; r.shard == sh && r.log == nil && group[i].charged {
-			n += onceRecordSize(checks[i].Key)
+			n += onceRecordSize(&checks[i])
 		}
 	}
 	return n
 }
 
-// onceRecordSize returns the bytes that an idempotency record of a log with a key takes.
-func onceRecordSize(key string) int64 { return logBytes + int64(len(key)) + packed.OnceRecordBytes }
+// onceRecordSize returns the bytes that the idempotency record of a check takes.
+func onceRecordSize(c *window.Check) int64 {
+	return logBytes + int64(len(c.Key)+packed.OnceRecordBytes(c.Cost))
+}
 
 // writeOnceRecords writes the idempotency records of what a group has charged, and counts its repeats.
 func (more *extra) writeOnceRecords(checks []window.Check, group []checkState, now int64) {
@@ -122,7 +124,9 @@ func (more *extra) writeOnceRecords(checks []window.Check, group []checkState, n
 		if r.log == nil {
 			r.log = r.shard.add(window.LogID{Key: checks[i].Key, Window: r.name.window(), Policy: onceRecords}, r.hash)
 			r.log.limit = noLimit
-			r.shard.keep(r.log, make([]byte, packed.OnceRecordBytes))
+		}
+		if size := packed.OnceRecordBytes(r.saved.Cost); len(r.log.packed) != size {
+			r.shard.keep(r.log, make([]byte, size))
 		}
 		r.saved.Put(r.log.packed)
 		r.shard.offerNew(r.log, now)

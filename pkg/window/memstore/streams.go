@@ -146,7 +146,7 @@ func (c *candidate) weighStream(l *log, now int64) state {
 	case !s.ended:
 		return limiting
 	}
-	*c = candidate{log: l, used: 1, limit: noLimit, last: s.until}
+	*c = candidate{log: l, used: 1, limit: math.MaxUint64, last: s.until}
 	return free
 }
 

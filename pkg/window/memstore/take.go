@@ -357,8 +357,8 @@ func (a *checkState) judge(c *window.Check, group *window.Verdict) {
 		a.room = a.state.Room(c)
 	}
 	group.Add(c.Mode, a.room)
-	if a.log != nil && denies(c.Mode) && a.log.limit != uint32(c.Limit.Hits) {
-		a.log.limit = uint32(c.Limit.Hits)
+	if a.log != nil && denies(c.Mode) && a.log.limit != levelOf(c.Limit.Hits) {
+		a.log.limit = levelOf(c.Limit.Hits)
 	}
 }
 
@@ -398,7 +398,7 @@ func (a *checkState) keep(c *window.Check, now int64) {
 	a.log = a.shard.add(c.Log(), a.hash)
 	a.log.limit = noLimit
 	if denies(c.Mode) {
-		a.log.limit = uint32(c.Limit.Hits)
+		a.log.limit = levelOf(c.Limit.Hits)
 	}
 	a.shard.keep(a.log, packed)
 	a.shard.offerNew(a.log, now)

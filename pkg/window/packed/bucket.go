@@ -8,30 +8,37 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// tokensZero encodes a bucket with zero tokens.
+// tokensZero encodes a bucket with zero tokens. A wide one has a sign instead.
 const tokensZero = 1 << 32
 
 const (
-	atTokens   = atPolicy
-	atFraction = 14
-	atLife     = 20
+	atTokens = atPolicy
+	// Counted from the end.
+	atFraction = 10
+	atLife     = 4
 )
 
 // readBucket reads the tokens as of the last write. It returns false if the bytes are not a
 // token bucket of the window.
 func (s *State) readBucket() bool {
 	b := s.view.log
-	if len(b) != bucketBytes {
+	switch len(b) {
+	case bucketBytes:
+		s.tokens = int64(binary.BigEndian.Uint64(b[atTokens-3:])&(1<<40-1)) - tokensZero
+	case wideBucketBytes:
+		s.tokens = int64(wideNumber(b[atTokens+1:]))
+		if b[atTokens] != 0 {
+			s.tokens = -s.tokens
+		}
+	default:
 		return false
 	}
-	tokens := binary.BigEndian.Uint64(b[atTokens-3:]) & (1<<40 - 1)
-	s.fraction = binary.BigEndian.Uint64(b[atFraction-2:]) & (1<<48 - 1)
-	if tokens == 0 || tokens >= 2*tokensZero || s.fraction >= uint64(s.view.win) {
-		return false
-	}
-	s.tokens = int64(tokens) - tokensZero
-	return true
+	s.fraction = binary.BigEndian.Uint64(b[len(b)-atFraction-2:]) & (1<<48 - 1)
+	return s.wideTokens() == (len(b) == wideBucketBytes) && -window.MaxHits <= s.tokens && s.tokens <= window.MaxHits && s.fraction < uint64(s.view.win)
 }
+
+// wideTokens reports whether the tokens need a wide value.
+func (s *State) wideTokens() bool { return s.tokens <= -tokensZero || s.tokens >= tokensZero }
 
 // fill adds the tokens that have come back since the last write, at the rate of the check.
 // The bucket never has more than the check's burst, and never less than minus the burst. A
@@ -44,8 +51,8 @@ func (s *State) fill(c *window.Check, there bool) {
 	}
 	if s.tokens < 0 {
 		// Before the tokens come back: the waits that an earlier answer promised stay true.
-		if s.tokens < -burst {
-			s.tokens, s.fraction = -burst, 0
+		if lowest := max(-burst, burst-window.MaxHits); s.tokens < lowest {
+			s.tokens, s.fraction = lowest, 0
 		}
 	}
 	win := uint64(s.view.win)
@@ -97,13 +104,24 @@ func (s *State) writeBucket(c *window.Check) {
 
 // putBucket writes the value. life is the number of seconds until the bucket is full.
 func (s *State) putBucket(life int64) {
-	b := s.writeHeader(bucketBytes)
-	tokens := uint64(s.tokens + tokensZero)
-	b[atTokens] = byte(tokens >> 32)
-	binary.BigEndian.PutUint32(b[atTokens+1:], uint32(tokens))
-	binary.BigEndian.PutUint16(b[atFraction:], uint16(s.fraction>>32))
-	binary.BigEndian.PutUint32(b[atFraction+2:], uint32(s.fraction))
-	binary.BigEndian.PutUint32(b[atLife:], uint32(life))
+	var b []byte
+	if s.wideTokens() {
+		b = s.writeHeader(wideBucketBytes)
+		b[atTokens] = 0
+		if s.tokens < 0 {
+			b[atTokens] = 1
+		}
+		putWide(b[atTokens+1:], uint64(max(s.tokens, -s.tokens)))
+	} else {
+		b = s.writeHeader(bucketBytes)
+		tokens := uint64(s.tokens + tokensZero)
+		b[atTokens] = byte(tokens >> 32)
+		binary.BigEndian.PutUint32(b[atTokens+1:], uint32(tokens))
+	}
+	end := b[len(b)-atFraction:]
+	binary.BigEndian.PutUint16(end, uint16(s.fraction>>32))
+	binary.BigEndian.PutUint32(end[2:], uint32(s.fraction))
+	binary.BigEndian.PutUint32(end[atFraction-atLife:], uint32(life))
 }
 
 // until returns how long after now the bucket has so many tokens, at most the burst. It is in
@@ -142,12 +160,12 @@ func (s *State) answerBucket(c *window.Check, d *window.Decision) {
 
 // weighBucket is [Weigh] for what was read from a bucket.
 func (s *State) weighBucket(limit uint64) uint64 {
-	life := int64(binary.BigEndian.Uint32(s.view.log[atLife:])) * 1e6
+	life := int64(binary.BigEndian.Uint32(s.view.log[len(s.view.log)-atLife:])) * 1e6
 	left := s.view.clock + life - s.view.now
 	switch missing := int64(limit) - s.tokens; {
 	case left <= 0:
 		return 0
-	case limit == window.MaxHits || missing <= 0:
+	case limit > window.MaxHits || missing <= 0:
 		return 1 // the burst is not known
 	default:
 		// The bucket fills evenly, and is full when its life is over or before.

@@ -138,7 +138,7 @@ func (h *Reserved) Room(log *State, c *window.Check) bool {
 // is 0. It may also charge the log.
 func (h *Reserved) Reserve(log *State, c *window.Check) {
 	s, v := &h.State, &h.State.view
-	cost := min(c.Cost, maxHoldCost)
+	cost := c.Cost // it has room, so it is below the limit
 	if cost == 0 || s.ended > 0 || s.Holds() || v.total-v.live >= maxHolds {
 		return
 	}

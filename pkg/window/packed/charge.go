@@ -124,7 +124,7 @@ const mostSlots = (math.MaxInt - atRing) / slotBytes
 // That is one for each hit, or one for each multiple of the precision in a window. Charges over the limit,
 // earlier checks and reservations can make more.
 func (v *View) most(c *window.Check) int {
-	most := min(c.Limit.Hits, maxUsed, mostSlots)
+	most := min(c.Limit.Hits, mostSlots)
 	if p := ceilMicros(c.Precision); p > 1 {
 		most = min(most, uint64(v.win/p)+2)
 	}

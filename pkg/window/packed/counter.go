@@ -10,18 +10,26 @@ import (
 const (
 	atCurrent  = atPolicy
 	atPrevious = 13
+
+	atWidePrevious = 16
 )
 
 // readCounter reads the two windows as of the last write. It returns false if the bytes are
 // not a sliding counter.
 func (s *State) readCounter() bool {
 	b := s.view.log
-	if len(b) != counterBytes {
+	switch len(b) {
+	case counterBytes:
+		s.current = uint64(binary.BigEndian.Uint32(b[atCurrent:]))
+		s.previous = uint64(binary.BigEndian.Uint32(b[atPrevious:]))
+		return true
+	case wideCounterBytes:
+		s.current, s.previous = wideNumber(b[atCurrent:]), wideNumber(b[atWidePrevious:])
+		most := max(s.current, s.previous)
+		return most > maxNarrow && most <= window.MaxHits
+	default:
 		return false
 	}
-	s.current = uint64(binary.BigEndian.Uint32(b[atCurrent:]))
-	s.previous = uint64(binary.BigEndian.Uint32(b[atPrevious:]))
-	return true
 }
 
 // turn makes the windows those of now, and finds what is used.
@@ -79,6 +87,12 @@ func (s *State) refundCounter(c *window.Check) {
 }
 
 func (s *State) writeCounter() {
+	if s.current > maxNarrow || s.previous > maxNarrow {
+		b := s.writeHeader(wideCounterBytes)
+		putWide(b[atCurrent:], s.current)
+		putWide(b[atWidePrevious:], s.previous)
+		return
+	}
 	b := s.writeHeader(counterBytes)
 	binary.BigEndian.PutUint32(b[atCurrent:], uint32(s.current))
 	binary.BigEndian.PutUint32(b[atPrevious:], uint32(s.previous))

@@ -29,7 +29,7 @@ type Contents struct {
 	// Of [window.Fixed] and [window.Calendar]: Current are the hits of the period that ends at End. Of
 	// [window.SlidingCounter]: Current are the hits of the clock's window in which Clock is, and
 	// Previous those of the window before.
-	Current, Previous uint32
+	Current, Previous uint64
 	End               time.Duration
 
 	// Holds are those of [window.InFlight], in the order of their ends. Some may have expired by now.
@@ -166,7 +166,7 @@ func readEntries(b []byte, f *frame) ([]Entry, error) {
 // Used returns the cost of all that the log says, expired or not. Of a [window.TokenBucket] it is
 // only what is below zero, because the burst is not in the log.
 func (c Contents) Used() uint64 {
-	used := uint64(c.Current) + uint64(c.Previous) + uint64(max(-c.Bucket.Tokens, 0))
+	used := c.Current + c.Previous + uint64(max(-c.Bucket.Tokens, 0))
 	for _, h := range c.Holds {
 		used += h.Cost
 	}

@@ -122,9 +122,9 @@ func TestEdges(t *testing.T) {
 			{119, mode(window.Refund, 5, 3), window.Decision{Allowed: true, Remaining: 4, UnitAfter: us, ResetAfter: us}},
 		}},
 		{"debt ends at 2^32-1", []step{
-			{0, mode(window.Always, window.MaxHits-1, window.MaxHits-3), window.Decision{Allowed: true, Remaining: 2, UnitAfter: 100 * us, ResetAfter: 100 * us}},
-			{10, mode(window.Always, window.MaxHits-1, 100), window.Decision{RetryAfter: 90 * us, UnitAfter: 90 * us, ResetAfter: 100 * us, Cut: true}},
-			{20, mode(window.Always, window.MaxHits-1, 1), window.Decision{RetryAfter: 80 * us, UnitAfter: 80 * us, ResetAfter: 90 * us, Cut: true}},
+			{0, mode(window.Always, window.Unlimited-1, window.Unlimited-3), window.Decision{Allowed: true, Remaining: 2, UnitAfter: 100 * us, ResetAfter: 100 * us}},
+			{10, mode(window.Always, window.Unlimited-1, 100), window.Decision{RetryAfter: 90 * us, UnitAfter: 90 * us, ResetAfter: 100 * us, Cut: true}},
+			{20, mode(window.Always, window.Unlimited-1, 1), window.Decision{RetryAfter: 80 * us, UnitAfter: 80 * us, ResetAfter: 90 * us, Cut: true}},
 			{100, check(5, 2), window.Decision{Allowed: true, UnitAfter: 10 * us, ResetAfter: 100 * us}},
 		}},
 		{"observe", []step{

@@ -51,7 +51,7 @@ const (
 
 	briefHolds = 32
 
-	// maxHoldCost is the largest cost of one hold. Only [window.Always] can ask for more.
+	// maxHoldCost is the largest cost of one hold in flight. Only [window.Always] can ask for more.
 	maxHoldCost = math.MaxUint32
 	// costMask has the bits of a cost and of the sum.
 	costMask = 1<<56 - 1

@@ -117,7 +117,7 @@ const (
 	// coarse is the other unit, in microseconds.
 	coarse = 1000
 
-	// maxUsed is the most hits that a log can hold. What is charged beyond it is not recorded.
+	// maxUsed is the most hits that the log can hold. What is charged beyond it is not recorded.
 	maxUsed = math.MaxUint32
 )
 

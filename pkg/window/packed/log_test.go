@@ -376,7 +376,7 @@ func dense(r *rand.Rand, start func(time.Duration) *pair) *pair {
 			Precision: pick(r, 0, 0, 0, win/10, win, win/3, 1500*time.Nanosecond),
 		}
 		if c.Mode == window.Always && r.IntN(4) == 0 {
-			c.Cost = window.MaxHits - r.Uint64N(6) // debt that would not fit, and sums that wrap
+			c.Cost = window.Unlimited - r.Uint64N(6) // debt that would not fit, and sums that wrap
 		}
 		switch r.IntN(10) {
 		case 0, 1:
@@ -414,7 +414,7 @@ func rings(r *rand.Rand, start func(time.Duration) *pair) *pair {
 	wrap := p.naive.unit << 40
 	clock := pick(r, 0, wrap-w/2, 3*wrap-w/3, 1_700_000_000_000_000)
 	if r.IntN(2) == 0 {
-		p.step(clock, &window.Check{Limit: window.Limit{Hits: window.MaxHits}, Cost: window.MaxHits - r.Uint64N(4*limit)})
+		p.step(clock, &window.Check{Limit: window.Limit{Hits: window.Unlimited}, Cost: window.Unlimited - r.Uint64N(4*limit)})
 		clock += w + p.naive.unit
 	}
 	for range 1000 {

@@ -8,7 +8,7 @@ import (
 
 const (
 	atUsed = atPolicy
-	atEnd  = 13
+	atEnd  = 7 // counted from the end
 )
 
 // endOfPeriod returns when the period of a calendar ends that has begun at the time clock.
@@ -28,11 +28,17 @@ func endOfPeriod(p window.Period, clock int64) int64 {
 // a value of the policy, or if the period would end later than longest after the clock.
 func (s *State) readPeriod(longest int64) bool {
 	b := s.view.log
-	if len(b) != periodBytes {
+	switch len(b) {
+	case periodBytes:
+		s.view.used = uint64(binary.BigEndian.Uint32(b[atUsed:]))
+	case widePeriodBytes:
+		if s.view.used = wideNumber(b[atUsed:]); s.view.used <= maxNarrow || s.view.used > window.MaxHits {
+			return false
+		}
+	default:
 		return false
 	}
-	s.view.used = uint64(binary.BigEndian.Uint32(b[atUsed:]))
-	s.end = int64(binary.BigEndian.Uint64(b[atEnd-1:]) & (1<<56 - 1))
+	s.end = int64(wideNumber(b[len(b)-atEnd:]))
 	return s.end > s.view.clock && s.end-s.view.clock <= longest
 }
 
@@ -66,11 +72,15 @@ func (s *State) refundPeriod(c *window.Check) {
 // never opens a second one early.
 func (s *State) writePeriod() {
 	s.end = max(s.end, s.next)
-	b := s.writeHeader(periodBytes)
-	binary.BigEndian.PutUint32(b[atUsed:], uint32(s.view.used))
-	b[atEnd] = byte(s.end >> 48)
-	binary.BigEndian.PutUint16(b[atEnd+1:], uint16(s.end>>32))
-	binary.BigEndian.PutUint32(b[atEnd+3:], uint32(s.end))
+	var b []byte
+	if s.view.used > maxNarrow {
+		b = s.writeHeader(widePeriodBytes)
+		putWide(b[atUsed:], s.view.used)
+	} else {
+		b = s.writeHeader(periodBytes)
+		binary.BigEndian.PutUint32(b[atUsed:], uint32(s.view.used))
+	}
+	putWide(b[len(b)-atEnd:], uint64(s.end))
 }
 
 func (s *State) answerPeriod(c *window.Check, d *window.Decision) {

@@ -25,7 +25,7 @@ func BenchmarkPolicies(b *testing.B) {
 				now := int64(1.8e15)
 				if p == window.Calendar {
 					c.Period = window.Period{Start: now / 1e6, End: now/1e6 + 1e6, Next: now/1e6 + 2e6}
-					c.Limit.Hits = window.MaxHits - 1
+					c.Limit.Hits = window.Unlimited - 1
 				}
 				if hits == 10 {
 					c.Limit.Hits = 10

@@ -14,7 +14,7 @@ func Unit(win time.Duration) time.Duration {
 
 // LogSlots returns the most slots that the log of a check holds, if it is not overdrawn. It is one
 // for each hit, but no more than its precision distinguishes. It is zero for a check that
-// needs no log, such as a limit of [window.MaxHits], and for policies whose logs have no slots:
+// needs no log, such as a limit of [window.Unlimited], and for policies whose logs have no slots:
 // all but [window.Sliding] and [window.InFlight], where a slot is a hold.
 func LogSlots(c *window.Check) int {
 	if _, ok := window.WithoutLog(c); ok {
@@ -44,7 +44,7 @@ func LogBytes(c *window.Check) int {
 	case window.InFlight:
 		return atHolds + most*holdBytes
 	default:
-		return valueBytes(c.Limit.Policy)
+		return valueBytes(c.Limit.Policy, c.Limit.Hits > maxNarrow)
 	}
 	if most <= maxSmall {
 		return atSmall + most*slotBytes

@@ -33,7 +33,7 @@ func TestLogBytes(t *testing.T) {
 			t.Errorf("%+v: a full log has %d bytes, LogBytes says %d", c, most, want)
 		}
 	}
-	for _, hits := range []uint64{0, window.MaxHits} {
+	for _, hits := range []uint64{0, window.Unlimited} {
 		if got := LogBytes(&window.Check{Limit: window.Limit{Hits: hits, Window: time.Minute}}); got != 0 {
 			t.Errorf("limit %d: %d bytes, want none", hits, got)
 		}

@@ -2,6 +2,7 @@ package packed
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"time"
 
@@ -33,6 +34,16 @@ import (
 //	 9  current  4   hits of the clock's window in which clock is
 //	13  previous 4   hits of the one before
 //
+// Where a number of hits does not fit into these bytes, the value is wide:
+//
+//	bucket   9  sign    1   1 if the tokens are below zero
+//	        10  tokens  7   without the sign
+//	period   9  used    7
+//	counter  9  current 7
+//	        16  previous 7
+//
+// What follows is as above. The length says whether a value is wide.
+//
 // A missing value is a full bucket, or nothing used.
 const (
 	kindPolicy = 0xa0 // + the policy's number
@@ -42,7 +53,26 @@ const (
 	bucketBytes  = 24
 	periodBytes  = 20
 	counterBytes = 17
+
+	wideBucketBytes  = 27
+	widePeriodBytes  = 23
+	wideCounterBytes = 23
+
+	// maxNarrow is the most hits of a value that is not wide.
+	maxNarrow = math.MaxUint32
 )
+
+// wideNumber reads seven bytes.
+func wideNumber(b []byte) uint64 {
+	return uint64(b[0])<<48 | uint64(binary.BigEndian.Uint16(b[1:]))<<32 | uint64(binary.BigEndian.Uint32(b[3:]))
+}
+
+// putWide writes seven bytes.
+func putWide(b []byte, n uint64) {
+	b[0] = byte(n >> 48)
+	binary.BigEndian.PutUint16(b[1:], uint16(n>>32))
+	binary.BigEndian.PutUint32(b[3:], uint32(n))
+}
 
 // A State is a log of any policy, as one check sees it at one instant. For [window.Sliding] it is
 // a [View]. [State.Look] must fill it in before any other method is called. It refers to
@@ -191,11 +221,10 @@ func (s *State) Room(c *window.Check) bool {
 func (s *State) Recordable(c *window.Check) uint64 {
 	switch s.policy {
 	case window.TokenBucket:
-		return recordable(c, uint64(int64(c.Limit.Hits)-s.tokens))
-	case window.Fixed, window.Calendar:
-		return min(recordable(c, s.view.used), maxUsed-s.view.used)
-	case window.SlidingCounter:
-		return min(recordable(c, s.view.used), maxUsed-s.current)
+		used := uint64(int64(c.Limit.Hits) - s.tokens)
+		return min(recordable(c, used), window.MaxHits-used)
+	case window.Fixed, window.Calendar, window.SlidingCounter:
+		return min(recordable(c, s.view.used), window.MaxHits-s.view.used)
 	case window.InFlight:
 		return c.Cost
 	default:
@@ -274,25 +303,42 @@ func (s *State) Growth(c *window.Check) int {
 	case window.InFlight:
 		return s.growthHold(c)
 	default:
-		if s.view.log != nil || s.Recordable(c) == 0 {
+		if s.view.log != nil && c.Limit.Hits <= maxNarrow/2 {
+			return 0 // no charge makes it wide
+		}
+		cost := s.Recordable(c)
+		if cost == 0 {
 			return 0
 		}
-		return valueBytes(s.policy)
+		wide := s.view.used+cost > maxNarrow
+		switch s.policy {
+		case window.TokenBucket:
+			after := State{tokens: s.tokens - int64(cost)}
+			wide = after.wideTokens()
+		case window.SlidingCounter:
+			wide = max(s.current+cost, s.previous) > maxNarrow
+		default:
+		}
+		return max(valueBytes(s.policy, wide)-len(s.view.log), 0)
 	}
 }
 
-// valueBytes returns the length of the value of a policy, if all its values have one.
-func valueBytes(p window.Policy) int {
+// valueBytes returns the length of the values of a policy, or 0 if they have none.
+func valueBytes(p window.Policy, wide bool) int {
+	narrow, wider := 0, 0
 	switch p {
 	case window.TokenBucket:
-		return bucketBytes
+		narrow, wider = bucketBytes, wideBucketBytes
 	case window.Fixed, window.Calendar:
-		return periodBytes
+		narrow, wider = periodBytes, widePeriodBytes
 	case window.SlidingCounter:
-		return counterBytes
+		narrow, wider = counterBytes, wideCounterBytes
 	default:
-		return 0
 	}
+	if wide {
+		return wider
+	}
+	return narrow
 }
 
 // Log returns the log's bytes. [State.Charge] and [State.Refund] may have moved them. Log
@@ -341,7 +387,8 @@ func Is(log []byte, id window.LogID) bool {
 // Weigh returns what a log uses of a limit at the time clock, without a check: never less
 // than it uses, and zero if nothing counts any more and the store may drop the log. last is
 // the time of its last charge. Times are in microseconds. The bytes of a log do not have
-// the rate of a token bucket, so what it uses is estimated from the time until it is full.
+// the rate of a token bucket, so what it uses is estimated from the time until it is full. A limit
+// above [window.MaxHits] says that the limit is not known.
 func Weigh(log []byte, clock int64, id window.LogID, limit uint64) (used uint64, last int64) {
 	var s State
 	v := &s.view

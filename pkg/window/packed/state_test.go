@@ -70,11 +70,12 @@ type naiveBucket struct {
 
 func rat(n uint64) *big.Rat { return new(big.Rat).SetInt(new(big.Int).SetUint64(n)) }
 
-func naiveMaxDebt(c *window.Check) *big.Int { return new(big.Int).SetUint64(c.Limit.Hits) }
+// naiveMaxDebt is one limit, or as much as a log can hold besides the limit.
+func naiveMaxDebt(c *window.Check) uint64 { return min(c.Limit.Hits, 1<<53-1-c.Limit.Hits) }
 
-// naiveCost is as much of a cost as makes the debt one limit.
+// naiveCost is as much of a cost as makes the debt the largest.
 func naiveCost(c *window.Check, n naiveCount) uint64 {
-	return min(c.Cost, uint64(max(n.free(c)+int64(c.Limit.Hits), 0)))
+	return min(c.Cost, uint64(max(n.free(c)+int64(naiveMaxDebt(c)), 0)))
 }
 
 func (n *naiveBucket) at(clock, _ int64, c *window.Check) {
@@ -83,7 +84,7 @@ func (n *naiveBucket) at(clock, _ int64, c *window.Check) {
 		n.tokens, n.clock = burst, clock
 		return
 	}
-	if least := new(big.Rat).SetInt(new(big.Int).Neg(naiveMaxDebt(c))); n.tokens.Cmp(least) < 0 {
+	if least := new(big.Rat).Neg(rat(naiveMaxDebt(c))); n.tokens.Cmp(least) < 0 {
 		n.tokens = least
 	}
 	passed := new(big.Rat).SetFrac(big.NewInt(clock-n.clock), big.NewInt(c.Limit.Window.Microseconds()))
@@ -102,7 +103,7 @@ func (n *naiveBucket) free(*window.Check) int64   { return n.floor().Int64() }
 func (n *naiveBucket) empty(c *window.Check) bool { return n.tokens.Cmp(rat(c.Limit.Hits)) == 0 }
 func (n *naiveBucket) charge(c *window.Check) {
 	cost := new(big.Int).SetUint64(c.Cost)
-	if most := new(big.Int).Add(n.floor(), naiveMaxDebt(c)); n.floor().Cmp(cost) < 0 && cost.Cmp(most) > 0 {
+	if most := new(big.Int).Add(n.floor(), rat(naiveMaxDebt(c)).Num()); n.floor().Cmp(cost) < 0 && cost.Cmp(most) > 0 {
 		cost = most
 	}
 	if cost.Sign() > 0 {
@@ -146,7 +147,7 @@ func (n *naivePeriod) at(clock, given int64, c *window.Check) {
 func (n *naivePeriod) free(c *window.Check) int64 { return int64(c.Limit.Hits) - n.used }
 func (n *naivePeriod) empty(*window.Check) bool   { return n.used == 0 }
 func (n *naivePeriod) charge(c *window.Check) {
-	if cost := min(naiveCost(c, n), math.MaxUint32-uint64(n.used)); cost > 0 {
+	if cost := naiveCost(c, n); cost > 0 {
 		n.used, n.end = n.used+int64(cost), max(n.end, n.next)
 	}
 }
@@ -179,7 +180,7 @@ func (n *naiveCounter) free(c *window.Check) int64 {
 }
 func (n *naiveCounter) empty(*window.Check) bool { return n.hits[n.now()]+n.hits[n.now()-1] == 0 }
 func (n *naiveCounter) charge(c *window.Check) {
-	n.hits[n.now()] += int64(min(naiveCost(c, n), math.MaxUint32-uint64(n.hits[n.now()])))
+	n.hits[n.now()] += int64(naiveCost(c, n))
 }
 
 func (n *naiveCounter) refund(c *window.Check) {
@@ -278,7 +279,7 @@ func newPolicyHistory(r *rand.Rand, p window.Policy) *policyHistory {
 
 // limit chooses another limit.
 func (h *policyHistory) limit() {
-	h.burst = []uint64{0, 1, 2, 3, 7, 10, 20, 30, 50, 100, 12345, math.MaxUint32 - 1}[h.r.IntN(12)]
+	h.burst = []uint64{0, 1, 2, 3, 7, 10, 20, 30, 50, 100, 12345, math.MaxUint32 - 1, math.MaxUint32 + 1, 500_000e6, 1 << 52, 1<<53 - 1}[h.r.IntN(16)]
 	if h.policy == window.TokenBucket {
 		h.rate = []uint32{1, 3, 7, 10, 11, 1000, 99991, math.MaxUint32}[h.r.IntN(8)]
 	}
@@ -314,7 +315,7 @@ func (h *policyHistory) step() (int64, *window.Check) {
 	c := &window.Check{
 		Key:   "k",
 		Limit: window.Limit{Hits: h.burst, Window: time.Duration(h.win) * time.Microsecond, Policy: h.policy, Rate: h.rate},
-		Cost:  []uint64{0, 1, 1, 1, 2, 3, 5, 10, h.burst / 3, h.burst / 2, h.burst, h.burst + 1, r.Uint64N(1 << 33), math.MaxUint64}[r.IntN(14)],
+		Cost:  []uint64{0, 1, 1, 1, 2, 3, 5, 10, h.burst / 3, h.burst / 2, h.burst, h.burst + 1, r.Uint64N(1 << 33), r.Uint64N(1 << 54), math.MaxUint64}[r.IntN(15)],
 		Mode:  []window.Mode{window.Enforce, window.Enforce, window.Enforce, window.Any, window.Observe, window.Always, window.Refund}[r.IntN(7)],
 	}
 	if c.Mode == window.Always && r.IntN(3) > 0 {

@@ -17,15 +17,15 @@ func decodeValue(b []byte) (Contents, error) {
 	if s.policy == window.InFlight {
 		return decodeHolds(b)
 	}
-	switch want := valueBytes(s.policy); {
+	switch want, wide := valueBytes(s.policy, false), valueBytes(s.policy, true); {
 	case b[0] == kindOnceRecord:
 		return Contents{}, notLog("it is an idempotency record of charge_once")
 	case b[0]&^1 == kindStream:
 		return Contents{}, notLog("it says what a stream in flight holds")
 	case want == 0:
 		return Contents{}, notLog("kind 0x%02x is unknown to this version", b[0])
-	case len(b) != want:
-		return Contents{}, notLog("%d bytes, want %d for %v", len(b), want, s.policy)
+	case len(b) != want && len(b) != wide:
+		return Contents{}, notLog("%d bytes, want %d or %d for %v", len(b), want, wide, s.policy)
 	case !s.readHeader():
 		return Contents{}, notLog("the clock is above %d", uint64(window.MaxClock))
 	case !s.readValue():
@@ -34,12 +34,12 @@ func decodeValue(b []byte) (Contents, error) {
 	c := Contents{Policy: s.policy, Clock: micros(s.view.clock), Bytes: len(b)}
 	switch s.policy {
 	case window.TokenBucket:
-		life := time.Duration(binary.BigEndian.Uint32(b[atLife:])) * time.Second
+		life := time.Duration(binary.BigEndian.Uint32(b[len(b)-atLife:])) * time.Second
 		c.Bucket = Bucket{Tokens: s.tokens, Fraction: s.fraction, Full: c.Clock + life}
 	case window.SlidingCounter:
-		c.Current, c.Previous = uint32(s.current), uint32(s.previous)
+		c.Current, c.Previous = s.current, s.previous
 	default:
-		c.Current, c.End = uint32(s.view.used), micros(s.end)
+		c.Current, c.End = s.view.used, micros(s.end)
 	}
 	return c, nil
 }

@@ -165,7 +165,7 @@ func TestCutRing(t *testing.T) {
 		{"refund of less", append(logOf(t, 40, limit), 1), 0, refunding(check("k", 50, 2)), window.Decision{Allowed: true, Remaining: 50}},
 		{"shrink", shrunk, win - 8*time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, UnitAfter: win, ResetAfter: win}},
 		{"grow", full[:140], time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, UnitAfter: win, ResetAfter: win}},
-		{"a circle of 38 GB that is not there", vast, time.Millisecond, check("k", window.MaxHits-1, 1), window.Decision{Allowed: true, Remaining: window.MaxHits - 2, UnitAfter: win, ResetAfter: win}},
+		{"a circle of 38 GB that is not there", vast, time.Millisecond, check("k", window.Unlimited-1, 1), window.Decision{Allowed: true, Remaining: window.Unlimited - 2, UnitAfter: win, ResetAfter: win}},
 		{"report", shrunk, 0, reporting(check("k", 30, 35)), window.Decision{Never: true, UnitAfter: win, ResetAfter: win}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

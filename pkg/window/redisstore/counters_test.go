@@ -62,10 +62,10 @@ func newCountersRandom(r *rand.Rand, p window.Policy) *countersRandom {
 
 // check returns a check for a store whose clock is at clock.
 func (r *countersRandom) check(clock int64) *window.Check {
-	costs := []uint64{0, 1, 1, 1, 2, 5, 30, uint64(r.Uint32()), 5_000_000_000, math.MaxUint64}
+	costs := []uint64{0, 1, 1, 1, 2, 5, 30, uint64(r.Uint32()), 5_000_000_000, 1<<53 - r.Uint64N(3), r.Uint64N(1 << 53), 1<<53 + 1, math.MaxUint64}
 	c := &window.Check{
 		Key:   "k",
-		Limit: window.Limit{Hits: []uint64{1, 3, 20, 100, 1000, uint64(r.Uint32()), 4294967294}[r.IntN(7)], Window: r.win, Policy: r.policy},
+		Limit: window.Limit{Hits: []uint64{1, 3, 20, 100, 1000, uint64(r.Uint32()), 4294967294, 4294967296, r.Uint64N(1 << 53), 1 << 52, window.MaxHits - 1, window.MaxHits}[r.IntN(12)], Window: r.win, Policy: r.policy},
 		Cost:  costs[r.IntN(len(costs))],
 	}
 	if r.IntN(2) == 0 {

@@ -565,8 +565,8 @@ func TestTakeAllMost(t *testing.T) {
 func TestWithoutLog(t *testing.T) {
 	counted := &counter{Client: newClient(t, servers.Redis(t))}
 	s := redisstore.New(counted, redisstore.Options{})
-	got := take(t, s, check("a", 0, 1), check("b", window.MaxHits, 1), check("a", 0, 2))
-	want := []window.Decision{{Never: true}, {Allowed: true, Remaining: window.MaxHits}, {Never: true}}
+	got := take(t, s, check("a", 0, 1), check("b", window.Unlimited, 1), check("a", 0, 2))
+	want := []window.Decision{{Never: true}, {Allowed: true, Remaining: window.Unlimited}, {Never: true}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -636,7 +636,7 @@ func randomRequest(r *rand.Rand) redisstore.Request {
 		for range 1 + r.IntN(4) {
 			c := window.Check{
 				Key:   string(rune('a' + r.IntN(3))),
-				Limit: window.Limit{Hits: []uint64{0, 1, 3, 10, 40, window.MaxHits}[r.IntN(6)], Window: []time.Duration{win, 10 * win, 7 * 24 * time.Hour}[r.IntN(3)]},
+				Limit: window.Limit{Hits: []uint64{0, 1, 3, 10, 40, window.Unlimited}[r.IntN(6)], Window: []time.Duration{win, 10 * win, 7 * 24 * time.Hour}[r.IntN(3)]},
 				Cost:  uint64(r.IntN(5)),
 				Mode:  window.Mode(r.IntN(5)),
 			}

@@ -111,7 +111,7 @@ func TestCorruptOnceRecord(t *testing.T) {
 	}
 	// An idempotency record that claims to be eternal or used up is one.
 	good.Repeats = 255
-	value := make([]byte, packed.OnceRecordBytes)
+	value := make([]byte, packed.OnceRecordBytes(good.Cost))
 	good.Put(value)
 	if err := client.Set(t.Context(), name, value, 0).Err(); err != nil {
 		t.Fatal(err)

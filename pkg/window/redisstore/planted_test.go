@@ -492,7 +492,7 @@ func (r replying) Process(_ context.Context, cmd redis.Cmder) error {
 // was expected.
 func TestStrictReply(t *testing.T) {
 	const (
-		good  = "\x01\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x04" + "\x00\x00\x00\x00\x00\x01\x05"
+		good  = "\x01\x00\x00\x00\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x04" + "\x00\x00\x00\x00\x00\x01\x05"
 		clock = "\x00\x00\x00\x00\x00\x00\x09"
 	)
 	decision := window.Decision{Allowed: true, Remaining: 2, RetryAfter: 3 * time.Microsecond, UnitAfter: 4 * time.Microsecond, ResetAfter: 261 * time.Microsecond}
@@ -504,17 +504,17 @@ func TestStrictReply(t *testing.T) {
 	}{
 		{"good", good + good + clock, 0, ""},
 		{"corrupt", "\x05" + good[1:] + good + clock, 1, ""},
-		{"nil", nil, 0, "reply is <nil>, want a string of 59 bytes"},
+		{"nil", nil, 0, "reply is <nil>, want a string of 65 bytes"},
 		{"an integer", int64(1), 0, "reply is int64"},
 		{"a list", []any{good, good}, 0, "reply is []interface {}"},
-		{"empty", "", 0, "reply has 0 bytes, want 59"},
-		{"too short", good + good, 0, "reply has 52 bytes"},
-		{"too long", good + good + clock + "x", 0, "reply has 60 bytes"},
+		{"empty", "", 0, "reply has 0 bytes, want 65"},
+		{"too short", good + good, 0, "reply has 58 bytes"},
+		{"too long", good + good + clock + "x", 0, "reply has 66 bytes"},
 		{"one of two is late", good + "\x03" + good[1:] + clock, 0, "reply to check 1: the outcome is 3"},
 		{"an unknown outcome", good + "\x20" + good[1:] + clock, 0, "reply to check 1: the outcome is 32"},
 		{"an unknown corrupt outcome", "\x07" + good[1:] + good + clock, 0, "reply to check 0: the outcome is 7"},
 		{"unsettled, but never", good + "\x0a" + good[1:] + clock, 0, "reply to check 1: the outcome is 10"},
-		{"a wait without end", good + good[:5] + "\xff" + good[6:] + clock, 0, "reply to check 1: a wait of "},
+		{"a wait without end", good + good[:8] + "\xff" + good[9:] + clock, 0, "reply to check 1: a wait of "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			corrupt := 0
@@ -542,7 +542,7 @@ func TestStrictReply(t *testing.T) {
 // FuzzReply proves that no reply can make the store panic.
 func FuzzReply(f *testing.F) {
 	f.Add("x", uint8(1))
-	f.Add(fmt.Sprintf("%059d", 0), uint8(2))
+	f.Add(fmt.Sprintf("%065d", 0), uint8(2))
 	f.Fuzz(func(t *testing.T, reply string, n uint8) {
 		s := New(replying{reply}, Options{})
 		defer s.Close()

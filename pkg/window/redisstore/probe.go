@@ -163,7 +163,7 @@ func probeMessage(m *message, prefix string, tag *string) {
 	}
 	c := &window.Check{
 		Key:       key,
-		Limit:     window.Limit{Hits: window.MaxHits - 1, Window: time.Second}, // no probe fills it
+		Limit:     window.Limit{Hits: window.Unlimited - 1, Window: time.Second}, // no probe fills it
 		Cost:      1,
 		Mode:      window.Always,
 		Precision: time.Second,

@@ -67,7 +67,7 @@ func runBadChecks(t *testing.T, h Harness) {
 		{"observe and enforce of one log", Group(in(window.Observe, good), Ask("k", 2, 1), good), 3},
 		{"always with what is refused", Group(in(window.Always, good), in(window.Any, Ask("k", 2, 1)), Ask("k", 2, 1)), 3},
 		{"a refund with what is refused", Group(good, in(window.Refund, good), in(window.Observe, good)), 3},
-		{"limit too large", Group(good, Ask("k", window.MaxHits+1, 1)), 2},
+		{"limit too large", Group(good, Ask("k", window.Unlimited+1, 1)), 2},
 	} {
 		_, err := h.Store.Take(t.Context(), window.MayWait, tt.checks, make([]window.Decision, tt.decisions))
 		if !errors.Is(err, window.ErrBadCheck) {

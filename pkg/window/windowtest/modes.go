@@ -201,15 +201,15 @@ var modeTables = []Table{
 		{2 * Second, One(Ask("k", 4, 0)), Answers(AllowedOf(2, 8*Second, 8*Second))},
 	}},
 	{"the largest limit in all modes", []Step{
-		{0, One(Always(Ask("k", window.MaxHits, 7))), Answers(Unlimited())},
-		{0, One(orElse(Ask("k", window.MaxHits, 7))), Answers(Unlimited())},
-		{0, One(Observe(Ask("k", window.MaxHits, 7))), Answers(Unlimited())},
+		{0, One(Always(Ask("k", window.Unlimited, 7))), Answers(Unlimited())},
+		{0, One(orElse(Ask("k", window.Unlimited, 7))), Answers(Unlimited())},
+		{0, One(Observe(Ask("k", window.Unlimited, 7))), Answers(Unlimited())},
 		{0, One(Ask("k", 2, 2)), Answers(AllowedLast(10*Second, 10*Second))},
-		{1 * Second, One(GiveBack(Ask("k", window.MaxHits, 1))), Answers(Unlimited())}, // of nothing
+		{1 * Second, One(GiveBack(Ask("k", window.Unlimited, 1))), Answers(Unlimited())}, // of nothing
 		{1 * Second, One(Ask("k", 2, 0)), Answers(Denied(0, 9*Second, 9*Second, 9*Second))},
-		{1 * Second, Group(orElse(Ask("a", window.MaxHits, 1)), orElse(Ask("b", 1, 2)), Ask("c", 2, 1)), Answers(Unlimited(), Never(1, 0, 0), Allowed(1, 10*Second))},
-		{1 * Second, Group(Observe(Ask("a", window.MaxHits, 1)), Ask("b", 1, 2)), Answers(Unlimited(), Never(1, 0, 0))},
-		{1 * Second, Group(GiveBack(Ask("k", window.MaxHits, 1)), Always(Ask("k", window.MaxHits, 1)), Ask("k", 3, 1)), Answers(
+		{1 * Second, Group(orElse(Ask("a", window.Unlimited, 1)), orElse(Ask("b", 1, 2)), Ask("c", 2, 1)), Answers(Unlimited(), Never(1, 0, 0), Allowed(1, 10*Second))},
+		{1 * Second, Group(Observe(Ask("a", window.Unlimited, 1)), Ask("b", 1, 2)), Answers(Unlimited(), Never(1, 0, 0))},
+		{1 * Second, Group(GiveBack(Ask("k", window.Unlimited, 1)), Always(Ask("k", window.Unlimited, 1)), Ask("k", 3, 1)), Answers(
 			Unlimited(), Unlimited(), AllowedLast(9*Second, 10*Second),
 		)},
 	}},

@@ -355,7 +355,7 @@ func (d *denseCaller) Next(r *rand.Rand, past *History) (time.Duration, []window
 func (d *denseCaller) check(r *rand.Rand, key string) window.Check {
 	hits := Pick(r, d.limits...)
 	if r.IntN(50) == 0 {
-		hits = Pick[uint64](r, window.MaxHits, window.MaxHits-1)
+		hits = Pick[uint64](r, window.Unlimited, window.Unlimited-1)
 	}
 	c := AskIn(Pick(r, d.win, d.win, d.other).Truncate(Micro), key, hits, Pick(r, 0, 1, 1, 1, 2, 3, hits, hits+1))
 	if r.IntN(100) == 0 {
@@ -407,7 +407,7 @@ func (l *longCaller) Next(r *rand.Rand, past *History) (time.Duration, []window.
 		// Almost 2^32 is spent, and expires.
 		l.prelude--
 		if l.prelude == 1 {
-			const hits = window.MaxHits - 1
+			const hits = window.Unlimited - 1
 			return past.Now, One(AskIn(l.win, a, hits, hits-r.Uint64N(4*l.limit)))
 		}
 		return past.Now + l.win + Millisecond, One(AskIn(l.win, a, l.limit, 1))

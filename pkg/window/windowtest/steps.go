@@ -32,8 +32,8 @@ const (
 	// Win is the window of most tables.
 	Win = 10 * Second
 
-	// Most is the largest limit that is one: MaxHits is unlimited.
-	Most = window.MaxHits - 1
+	// Most is the largest limit of a sliding log.
+	Most = window.MaxSliding
 )
 
 // Ask makes a check on the log (key, win).
@@ -90,9 +90,9 @@ func Never(remaining uint64, unit, reset time.Duration) window.Decision {
 	return window.Decision{Never: true, Remaining: remaining, UnitAfter: unit, ResetAfter: reset}
 }
 
-// Unlimited is the answer under a limit of MaxHits.
+// Unlimited is the answer under a limit of window.Unlimited.
 func Unlimited() window.Decision {
-	return window.Decision{Allowed: true, Remaining: window.MaxHits}
+	return window.Decision{Allowed: true, Remaining: window.Unlimited}
 }
 
 // A Table is a history of one or a few logs. Keys need only differ within one.
@@ -170,14 +170,14 @@ var tables = []Table{
 		{3 * Second, One(Ask("k", 2, 1)), Answers(AllowedLast(8*Second, 10*Second))},
 	}},
 	{"the largest limit is unlimited, and stores nothing", []Step{
-		{0, One(Ask("k", window.MaxHits, 1)), Answers(Unlimited())},
-		{0, One(Ask("k", window.MaxHits, math.MaxUint64)), Answers(Unlimited())},
+		{0, One(Ask("k", window.Unlimited, 1)), Answers(Unlimited())},
+		{0, One(Ask("k", window.Unlimited, math.MaxUint64)), Answers(Unlimited())},
 		{0, One(Ask("k", 1, 1)), Answers(AllowedLast(10*Second, 10*Second))},
-		{1 * Second, One(Ask("k", window.MaxHits, 5)), Answers(Unlimited())},
-		{1 * Second, Group(Ask("k", window.MaxHits, 5), Ask("a", 2, 1)), Answers(Unlimited(), Allowed(1, 10*Second))},
-		{1 * Second, Group(Ask("a", 2, 1), Ask("k", window.MaxHits, 5), Ask("b", 2, 3)), Answers(Allowed(1, 10*Second), Unlimited(), Never(2, 0, 0))},
+		{1 * Second, One(Ask("k", window.Unlimited, 5)), Answers(Unlimited())},
+		{1 * Second, Group(Ask("k", window.Unlimited, 5), Ask("a", 2, 1)), Answers(Unlimited(), Allowed(1, 10*Second))},
+		{1 * Second, Group(Ask("a", 2, 1), Ask("k", window.Unlimited, 5), Ask("b", 2, 3)), Answers(Allowed(1, 10*Second), Unlimited(), Never(2, 0, 0))},
 		// With another limit on the same log it is not the smallest.
-		{2 * Second, Group(Ask("k", window.MaxHits, 1), Ask("k", 2, 1)), Answers(Denied(1, 8*Second, 8*Second, 8*Second), Denied(1, 8*Second, 8*Second, 8*Second))},
+		{2 * Second, Group(Ask("k", window.Unlimited, 1), Ask("k", 2, 1)), Answers(Denied(1, 8*Second, 8*Second, 8*Second), Denied(1, 8*Second, 8*Second, 8*Second))},
 		{10 * Second, One(Ask("k", 1, 0)), Answers(Allowed(1, 0))},
 	}},
 	{"the largest limit that is one", []Step{
@@ -185,7 +185,7 @@ var tables = []Table{
 		{1 * Second, One(Ask("k", Most, Most)), Answers(Denied(0, 9*Second, 9*Second, 9*Second))},
 		{1 * Second, One(Ask("k", Most, Most+1)), Answers(Never(0, 9*Second, 9*Second))},
 		{10 * Second, One(Ask("k", Most, Most-1)), Answers(Allowed(1, 10*Second))},
-		{11 * Second, One(Ask("k", window.MaxHits, 1)), Answers(Unlimited())},
+		{11 * Second, One(Ask("k", window.Unlimited, 1)), Answers(Unlimited())},
 		{11 * Second, One(Ask("k", 7, 1)), Answers(Denied(0, 9*Second, 9*Second, 9*Second))},
 		// Sums go round.
 		{20 * Second, One(Ask("k", Most, Most)), Answers(AllowedLast(10*Second, 10*Second))},

@@ -2,7 +2,6 @@ package oracle
 
 import (
 	"fmt"
-	"math"
 	"math/big"
 	"time"
 
@@ -44,7 +43,7 @@ func (b *bucket) at(clock time.Duration, l window.Limit) *big.Rat {
 		return burst
 	}
 	level := b.level
-	if lowest := new(big.Rat).Neg(burst); level.Cmp(lowest) < 0 {
+	if lowest := new(big.Rat).Neg(Whole(overdraft(l.Hits))); level.Cmp(lowest) < 0 {
 		level = lowest // recorded under a larger burst
 	}
 	level = new(big.Rat).Add(level, Refilled(l, max(clock-b.wrote, 0)))
@@ -53,6 +52,9 @@ func (b *bucket) at(clock time.Duration, l window.Limit) *big.Rat {
 	}
 	return level
 }
+
+// overdraft returns how far below zero a bucket of a burst may be: no log holds more than [window.MaxHits].
+func overdraft(burst uint64) uint64 { return min(burst, window.MaxHits-burst) }
 
 func (b *bucket) set(clock time.Duration, level *big.Rat) {
 	b.wrote, b.level = max(clock, b.wrote), level
@@ -71,7 +73,7 @@ func (b *bucket) hasRoom(clock time.Duration, c window.Check) bool {
 func (b *bucket) charge(clock time.Duration, c window.Check) uint64 {
 	level := b.at(clock, c.Limit)
 	cost := new(big.Int).SetUint64(c.Cost)
-	if most := new(big.Int).Add(Floor(level), new(big.Int).SetUint64(c.Limit.Hits)); cost.Cmp(most) > 0 {
+	if most := new(big.Int).Add(Floor(level), new(big.Int).SetUint64(overdraft(c.Limit.Hits))); cost.Cmp(most) > 0 {
 		cost = most
 	}
 	if cost.Sign() > 0 {
@@ -174,7 +176,7 @@ func (p *periods) write(clock time.Duration, c window.Check, used uint64) {
 
 func (p *periods) charge(clock time.Duration, c window.Check) uint64 {
 	used := p.counts(clock)
-	cost := min(withinMaxBelow(c, used), math.MaxUint32-used)
+	cost := min(withinMaxBelow(c, used), window.MaxHits-used)
 	if cost > 0 {
 		p.write(clock, c, used+cost)
 	}
@@ -247,7 +249,8 @@ func (n *counter) add(clock time.Duration, start time.Duration, hits uint64) {
 func (n *counter) charge(clock time.Duration, c window.Check) uint64 {
 	now := max(clock, n.wrote)
 	start := now - now%c.Limit.Window
-	cost := min(withinMaxBelow(c, n.counts(clock, c.Limit.Window)), math.MaxUint32-n.hits[start])
+	used := n.counts(clock, c.Limit.Window)
+	cost := min(withinMaxBelow(c, used), window.MaxHits-used)
 	if cost > 0 {
 		n.add(clock, start, n.hits[start]+cost)
 	}

@@ -134,7 +134,7 @@ func (f *Flight) Take(clock time.Duration, checks []window.Check) []window.Decis
 func (f *Flight) room(clock time.Duration, c window.Check) bool {
 	l := f.log(c.Key).at(clock)
 	switch {
-	case c.Limit.Hits == window.MaxHits:
+	case c.Limit.Hits == window.Unlimited:
 		return true
 	case c.Limit.Hits == 0 && c.Mode != window.Always || f.Ended[c.Stream] > clock:
 		return false
@@ -148,7 +148,7 @@ func (f *Flight) record(clock time.Duration, c window.Check) {
 	l := f.log(c.Key).at(clock)
 	i := l.of(c.Stream)
 	switch {
-	case c.Cost == 0 || c.Limit.Hits == window.MaxHits:
+	case c.Cost == 0 || c.Limit.Hits == window.Unlimited:
 	case c.Mode == window.Refund && i >= 0:
 		l.holds[i].cost -= min(c.Cost, l.holds[i].cost)
 		f.keep(c.Key, l)
@@ -162,8 +162,8 @@ func (f *Flight) record(clock time.Duration, c window.Check) {
 func (f *Flight) answer(clock time.Duration, c window.Check, room bool) window.Decision {
 	limit := c.Limit.Hits
 	switch {
-	case limit == window.MaxHits:
-		return window.Decision{Allowed: true, Remaining: window.MaxHits}
+	case limit == window.Unlimited:
+		return window.Decision{Allowed: true, Remaining: window.Unlimited}
 	case limit == 0 && !c.Mode.Unconditional():
 		return window.Decision{Never: true}
 	}

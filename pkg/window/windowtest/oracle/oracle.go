@@ -137,7 +137,7 @@ func (o *Oracle) Decide(clock time.Duration, checks []window.Check) ([]window.De
 	for i, c := range asks {
 		if c.Mode == window.Always && isFirst(checks, i) {
 			has, short := o.hasRoom(clock, c), false
-			if c.Limit.Hits != window.MaxHits {
+			if c.Limit.Hits != window.Unlimited {
 				short = o.book(c.Log()).charge(clock, c) < c.Cost
 			}
 			for j := range checks {
@@ -156,7 +156,7 @@ func (o *Oracle) Decide(clock time.Duration, checks []window.Check) ([]window.De
 	}
 	allowed := verdict(asks, room)
 	for i, c := range asks {
-		if !allowed || !room[i] || c.Mode == window.Refund || c.Mode == window.Always || c.Limit.Hits == window.MaxHits {
+		if !allowed || !room[i] || c.Mode == window.Refund || c.Mode == window.Always || c.Limit.Hits == window.Unlimited {
 			continue
 		}
 		switch {
@@ -171,8 +171,8 @@ func (o *Oracle) Decide(clock time.Duration, checks []window.Check) ([]window.De
 	decisions := make([]window.Decision, len(checks))
 	for i, c := range asks {
 		switch {
-		case c.Limit.Hits == window.MaxHits:
-			decisions[i] = window.Decision{Allowed: true, Remaining: window.MaxHits}
+		case c.Limit.Hits == window.Unlimited:
+			decisions[i] = window.Decision{Allowed: true, Remaining: window.Unlimited}
 		case withoutLog(c):
 			decisions[i] = window.Decision{Never: true}
 		default:
@@ -200,7 +200,7 @@ func (o *Oracle) refundAll(clock time.Duration, checks, asks []window.Check, roo
 	for i, c := range asks {
 		if c.Mode == window.Refund {
 			room[i] = true
-			if isFirst(checks, i) && c.Limit.Hits != window.MaxHits {
+			if isFirst(checks, i) && c.Limit.Hits != window.Unlimited {
 				o.book(c.Log()).refund(clock, c)
 			}
 		}
@@ -217,12 +217,12 @@ func (o *Oracle) pay(clock time.Duration, c window.Check) {
 
 // withoutLog reports whether the answer to a check does not depend on its log.
 func withoutLog(c window.Check) bool {
-	return c.Limit.Hits == window.MaxHits || c.Limit.Hits == 0 && c.Mode != window.Always && c.Mode != window.Refund
+	return c.Limit.Hits == window.Unlimited || c.Limit.Hits == 0 && c.Mode != window.Always && c.Mode != window.Refund
 }
 
 func (o *Oracle) hasRoom(clock time.Duration, c window.Check) bool {
 	switch c.Limit.Hits {
-	case window.MaxHits:
+	case window.Unlimited:
 		return true // unlimited
 	case 0:
 		return false
@@ -265,13 +265,13 @@ func together(checks []window.Check, c window.Check) window.Check {
 			c.Once = window.Once{}
 		}
 		hold = max(hold, other.Limit.Window) // differs only in flight
-		if other.Limit.Hits == window.MaxHits {
+		if other.Limit.Hits == window.Unlimited {
 			continue
 		}
-		if c.Limit.Hits == window.MaxHits {
+		if c.Limit.Hits == window.Unlimited {
 			c.Limit = other.Limit
 		}
-		c.Limit.Hits = min(c.Limit.Hits, other.Limit.Hits)
+		c.Limit.Hits = min(c.Limit.Hits, other.Limit.Hits) // neither is unlimited
 		c.Limit.Rate = min(c.Limit.Rate, other.Limit.Rate)
 	}
 	c.Limit.Window = hold

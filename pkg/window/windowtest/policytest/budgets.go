@@ -89,8 +89,13 @@ func runBudgetRandom(t *testing.T, h InFlightHarness, p window.Policy, steps int
 	for done := 0; done < steps && !t.Failed(); done += each {
 		r := rand.New(rand.NewPCG(seed, 40))
 		b := budgetHistory{T: t, h: h, r: r, o: oracle.NewBudgets(h.Epoch), policy: p, prefix: fmt.Sprintf("{%d}", seed), grid: windowtest.Pick(r, micro, milli, time.Second), begun: map[window.StreamID]time.Duration{}}
-		b.limit = window.Limit{Policy: p, Hits: windowtest.Pick[uint64](r, 5, 20, 1000), Window: windowtest.Pick(r, time.Second, 7*time.Second, time.Minute, time.Hour)}
-		if p == window.TokenBucket {
+		b.limit = window.Limit{Policy: p, Hits: windowtest.Pick[uint64](r, 5, 20, 1000, 4_000_000_000, 500_000e6, window.MaxHits), Window: windowtest.Pick(r, time.Second, 7*time.Second, time.Minute, time.Hour)}
+		switch {
+		case p == window.Sliding:
+			b.limit.Hits = min(b.limit.Hits, window.MaxSliding)
+		case p == window.TokenBucket && b.limit.Hits > 1000:
+			b.limit.Rate, b.limit.Window = window.Unlimited, time.Second
+		case p == window.TokenBucket:
 			b.limit.Rate = windowtest.Pick[uint32](r, 1, 7, 1000)
 		}
 		if p == window.Calendar {

@@ -208,7 +208,7 @@ var flightSteps = map[string][]flightStep{
 	},
 	"Zero": {
 		{at: 0, ask: Holding(1, "k", 0, 1), want: window.Decision{Never: true}},
-		{at: 0, ask: Holding(1, "k", window.MaxHits, 1), want: window.Decision{Allowed: true, Remaining: window.MaxHits}},
+		{at: 0, ask: Holding(1, "k", window.Unlimited, 1), want: window.Decision{Allowed: true, Remaining: window.Unlimited}},
 		{at: 0, ends: 1, deny: -1},
 	},
 	"ManyHolds": manyHolds(),
@@ -413,7 +413,7 @@ func runFlightHistory(t *testing.T, h *InFlightHarness, seed uint64, steps int, 
 			}
 			c.Limit.Window = windowtest.Pick(r, FlightHold, FlightHold, FlightHold, window.MinHold, time.Minute+micro)
 			if r.IntN(60) == 0 {
-				c.Limit.Hits = windowtest.Pick[uint64](r, 0, window.MaxHits)
+				c.Limit.Hits = windowtest.Pick[uint64](r, 0, window.Unlimited)
 			}
 			checks[i] = c
 		}

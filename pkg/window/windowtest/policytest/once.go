@@ -102,7 +102,7 @@ func onceSteps() map[string][]onceStep {
 			{at: 0, ask: trying(1, 9, 1), want: repeated(2, 10*sec, 10*sec)},
 			{at: 0, ask: trying(1, 9, 1), want: room(1, 10*sec, 10*sec)},
 			{at: 0, ask: trying(1, 0, 1), want: window.Decision{Never: true}},
-			{at: 0, ask: trying(1, window.MaxHits, 1), want: window.Decision{Allowed: true, Remaining: window.MaxHits}},
+			{at: 0, ask: trying(1, window.Unlimited, 1), want: window.Decision{Allowed: true, Remaining: window.Unlimited}},
 		},
 		"Modes": {
 			{at: 0, ask: inMode(window.Observe, trying(1, 1, 1)), want: room(0, 10*sec, 10*sec)},
@@ -154,7 +154,7 @@ func runBadOnce(t *testing.T, h windowtest.Harness) {
 		"NoHashTag":   with(func(c *window.Check) { c.Key = "k" }),
 		"EmptyTag":    with(func(c *window.Check) { c.Key = "{}k" }),
 		"InFlight":    with(func(c *window.Check) { c.Limit.Policy, c.Stream = window.InFlight, 1 }),
-		"OfUnlimited": with(func(c *window.Check) { c.Limit.Hits, c.Once.Repeats = window.MaxHits, 0 }),
+		"OfUnlimited": with(func(c *window.Check) { c.Limit.Hits, c.Once.Repeats = window.Unlimited, 0 }),
 	} {
 		_, err := h.Store.Take(context.WithoutCancel(t.Context()), window.MayWait, one(c), make([]window.Decision, 1))
 		if !errors.Is(err, window.ErrBadCheck) {

@@ -40,7 +40,7 @@ func policies(shortWindows, steady bool) windowtest.Generator {
 			case 0:
 				p.limits = []uint64{7, 12, 13, 14, 15, 25}
 			case 1:
-				p.limits = []uint64{1000, 1007, 999_983, 1 << 31, window.MaxHits - 1}
+				p.limits = []uint64{1000, 999_983, 1 << 31, window.Unlimited - 1, window.Unlimited + 1, 500_000e6, window.MaxHits - 1, window.MaxHits}
 			}
 			p.bucketWindow, p.rates = rates(r, w, shortWindows)
 			if r.IntN(3) == 0 {
@@ -198,7 +198,7 @@ func (p *policyCaller) edge(r *rand.Rand, past *windowtest.History) time.Duratio
 func (p *policyCaller) check(r *rand.Rand, key string) window.Check {
 	hits := windowtest.Pick(r, p.limits...)
 	if r.IntN(60) == 0 {
-		hits = windowtest.Pick[uint64](r, window.MaxHits, window.MaxHits-1)
+		hits = windowtest.Pick[uint64](r, window.Unlimited, window.Unlimited-1, window.MaxHits)
 	}
 	policy := p.only
 	if policy == window.Sliding || r.IntN(8) == 0 {
@@ -221,7 +221,7 @@ func (p *policyCaller) check(r *rand.Rand, key string) window.Check {
 		c.Limit.Hits = min(c.Limit.Hits, 50)
 	}
 	if r.IntN(100) == 0 {
-		c.Cost = windowtest.Pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53, 1<<32)
+		c.Cost = windowtest.Pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53+1, 1<<53, 1<<53-1, 1<<32)
 	}
 	return c
 }

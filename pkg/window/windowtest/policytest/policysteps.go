@@ -78,7 +78,7 @@ func bucketTables() []table {
 			{12 * second, one(perSecond(1, 2, 1)), answers(denied(0, second, second, 2*second))},
 		}},
 		{"buckets without a limit, and of nothing", []step{
-			{0, one(always(perSecond(1, window.MaxHits, 5))), answers(unlimited())},
+			{0, one(always(perSecond(1, window.Unlimited, 5))), answers(unlimited())},
 			{0, one(perSecond(1, 0, 1)), answers(never(0, 0, 0))},
 			{0, one(perSecond(1, 2, 1)), answers(allowed(1, second))},
 			{0, one(always(perSecond(1, 0, 2))), answers(cut(never(0, 0, 0)))}, // nothing
@@ -121,8 +121,8 @@ func overdraftTables() []table {
 func bucketGroupTables() []table {
 	return []table{
 		{"a rate without a limit does not count", []step{
-			{0, group(perSecond(1, window.MaxHits, 1), perSecond(2, 3, 2)), answers(allowedLast(500*milli, 1500*milli), allowedLast(500*milli, 1500*milli))},
-			{second, group(perSecond(2, 3, 1), perSecond(1, window.MaxHits, 1)), answers(allowedLast(500*milli, 1500*milli), allowedLast(500*milli, 1500*milli))},
+			{0, group(perSecond(1, window.Unlimited, 1), perSecond(2, 3, 2)), answers(allowedLast(500*milli, 1500*milli), allowedLast(500*milli, 1500*milli))},
+			{second, group(perSecond(2, 3, 1), perSecond(1, window.Unlimited, 1)), answers(allowedLast(500*milli, 1500*milli), allowedLast(500*milli, 1500*milli))},
 		}},
 		{"one bucket asked twice: the slower rate counts", []step{
 			{0, group(perSecond(7, 10, 2), perSecond(2, 9, 3)), answers(allowedOf(4, 500*milli, 2500*milli), allowedOf(4, 500*milli, 2500*milli))},
@@ -328,7 +328,7 @@ func runPeriodBounds(t *testing.T, h windowtest.Harness) {
 		}
 	}
 	h.SetNow(origin + day)
-	for _, c := range group(calendarIn(time.Hour, period, "no", window.MaxHits, 1), calendarIn(time.Hour, period, "no", 0, 1)) {
+	for _, c := range group(calendarIn(time.Hour, period, "no", window.Unlimited, 1), calendarIn(time.Hour, period, "no", 0, 1)) {
 		if _, err := windowtest.Attempt(t, h.Store, one(c)); err != nil {
 			t.Errorf("a limit of %d outside its period: got error %v, but it needs no log", c.Limit.Hits, err)
 		}

@@ -48,7 +48,7 @@ func bucketLimits(shortWindows bool) []window.Limit {
 		of(7, second, 100), of(7, second, 301), of(3, second, 50), of(10, second, 250), of(999_983, second, 1<<31),
 		of(7, time.Minute, 3), of(59, time.Minute, 20), of(7, time.Hour+micro, 50), of(1, 365*day, 1), of(12, 365*day, 13),
 		of(1, window.MaxWindow, 1), of(10_007, window.MaxWindow-micro, 10_007), of(math.MaxUint32, window.MaxWindow, windowtest.Most),
-		of(math.MaxUint32, 11*second, windowtest.Most), of(math.MaxUint32, day+7*micro, 5),
+		of(math.MaxUint32, 11*second, windowtest.Most), of(math.MaxUint32, 7*second, window.MaxHits), of(math.MaxUint32, day+7*micro, 5),
 	}
 	if shortWindows {
 		limits = append(limits, of(7, second, 1), of(7, second, 3), of(10, second, 50), of(math.MaxUint32, window.MinWindow, windowtest.Most), of(1, window.MinWindow, 7))
@@ -317,13 +317,13 @@ func runWaits(t *testing.T, h windowtest.Harness, shortWindows bool, rounds int)
 		case 0:
 			limit = buckets[r.IntN(len(buckets))]
 		case 1:
-			limit = counterIn(windowtest.Pick(r, win, time.Hour+micro, 30*day), key, windowtest.Pick[uint64](r, 1, 7, 10, 1000, windowtest.Most), 0).Limit
+			limit = counterIn(windowtest.Pick(r, win, time.Hour+micro, 30*day), key, windowtest.Pick[uint64](r, 1, 7, 10, 1000, windowtest.Most, window.MaxHits), 0).Limit
 		case 2:
-			limit = fixedIn(windowtest.Pick(r, win, time.Hour+micro, 30*day), key, windowtest.Pick[uint64](r, 1, 7, 10, windowtest.Most), 0).Limit
+			limit = fixedIn(windowtest.Pick(r, win, time.Hour+micro, 30*day), key, windowtest.Pick[uint64](r, 1, 7, 10, windowtest.Most, window.MaxHits), 0).Limit
 		case 3:
 			p.cycle, p.anchor = &Cycles[r.IntN(len(Cycles))], 0
 			p.anchor = p.cycle.anyAnchor(r)
-			limit = calendarIn(p.cycle.Nominal, window.Period{}, key, windowtest.Pick[uint64](r, 1, 7, 10, windowtest.Most), 0).Limit
+			limit = calendarIn(p.cycle.Nominal, window.Period{}, key, windowtest.Pick[uint64](r, 1, 7, 10, windowtest.Most, window.MaxHits), 0).Limit
 		case 4:
 			limit = ask(key, windowtest.Pick[uint64](r, 1, 7, 10), 0).Limit
 		}
@@ -347,7 +347,7 @@ func runWaits(t *testing.T, h windowtest.Harness, shortWindows bool, rounds int)
 			now = max(now+windowtest.Pick(r, 0, d.UnitAfter, d.UnitAfter-micro, windowtest.UpTo(r, limit.Window), -windowtest.UpTo(r, limit.Window/3)).Truncate(micro), year)
 		}
 		for _, cost := range []uint64{0, 1, 2, limit.Hits / 2, limit.Hits, limit.Hits + 1, 1 + r.Uint64N(limit.Hits)} {
-			c.Cost = min(cost, math.MaxUint32)
+			c.Cost = min(cost, window.MaxHits)
 			p.waits(t, now, c)
 			if t.Failed() {
 				return

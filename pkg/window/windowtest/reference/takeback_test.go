@@ -58,7 +58,7 @@ func TestTakeBackAsIfNever(t *testing.T) {
 			}
 		}
 		charge(r.IntN(3 * hits))
-		ours := window.Check{Limit: window.Limit{Hits: window.MaxHits - 1, Window: win}, Cost: 1 + r.Uint64N(5), Precision: precision}
+		ours := window.Check{Limit: window.Limit{Hits: window.Unlimited - 1, Window: win}, Cost: 1 + r.Uint64N(5), Precision: precision}
 		var d window.Decision
 		with = reference.Take(with, clock, &ours, &d)
 		at := clock + d.ResetAfter.Microseconds() - w
@@ -73,7 +73,7 @@ func TestTakeBackAsIfNever(t *testing.T) {
 		}
 		with = left
 		for range 10 {
-			for _, limit := range []uint64{0, 1, 3, uint64(hits), uint64(2 * hits), window.MaxHits - 1} {
+			for _, limit := range []uint64{0, 1, 3, uint64(hits), uint64(2 * hits), window.Unlimited - 1} {
 				for _, cost := range []uint64{0, 1, 2, limit} {
 					var d, want window.Decision
 					c := window.Check{Limit: window.Limit{Hits: limit, Window: win}, Cost: cost, Precision: precision}

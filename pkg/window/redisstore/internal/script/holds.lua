@@ -15,7 +15,7 @@
 -- seconds the last hold counts after its end. A check of unit 8 is about it, directly before the check of the log. It has mode 2. Its
 -- fields mean: window, how long a hold lasts; step and most, the stream, as of a check in flight; limit, the cost of a byte in
 -- millionths, 0 if it has none; cost, that of the other check; ahead, as in flight. Its answer says under unit what is
--- reserved, and under retry 1 if the stream holds its cost since now. The value of a stream has 2^31 more as the length of
+-- reserved, and under retry 1 if the stream holds its cost since now. The value of a stream has 2^30 more as the length of
 -- such a name, and behind the name these two checks, without which no end could charge the log. It translates
 -- budget.go of package packed.
 --
@@ -76,7 +76,7 @@ end
 -- terms returns what decides when a log forgets what was spent at an instant, by the two checks of a budget.
 function holds.terms(pair)
   local hold, factor = read('>I6xxxxxxI7', pair, 5)
-  local unit, window, step, limit, most, ahead = read('>I2I6I6I7xxxxxxxI7I4', pair, 44)
+  local unit, window, step, limit, most, ahead = read('>I2I6I6I7xxxxxxxI4I4', pair, 41)
   local t = {length = hold / 1000, factor = factor, bucket = unit == 2, limit = limit}
   t.fill = t.bucket and 2 * (math.floor(math.min(limit * window / most, 34560000000000)) + 1)
   function t.forgets(at)
@@ -99,10 +99,10 @@ function holds.current(check)
   if unit ~= 4 then
     return check
   end
-  local ends, length, after = read('>I6xxxxxxxxxxxxxxI7I4', check, 11)
+  local ends, length, after = read('>I6xxxxxxxxxxxxxxI4I4', check, 11)
   if clock >= (ends + after) * 1000000 and after > 0 then
     local passed = math.floor((math.floor(clock / 1000000) - ends - after) / after)
-    return sub(check, 1, 10) .. pack('>I6', ends + (passed + 2) * after) .. sub(check, 17, 30) .. pack('>I7I4', after, after)
+    return sub(check, 1, 10) .. pack('>I6', ends + (passed + 2) * after) .. sub(check, 17, 30) .. pack('>I4I4', after, after)
   end
   return check
 end
@@ -281,7 +281,6 @@ end
 
 -- reserve lets the stream hold a cost that has room. A bucket was charged for the holds that have expired.
 function holds.reserve(s, cost)
-  cost = math.min(cost, 4294967295)
   s.length = math.min(s.length > 0 and s.length or s.terms.length, s.terms.length)
   if s.terms.bucket then
     s.expired, s.used = s.passed, s.reserved
@@ -313,7 +312,7 @@ function holds.known(key)
   while at <= #bytes do
     local length, more = #bytes - at >= 3 and read('>I4', bytes, at) or #bytes, 0
     if length >= 2 ^ 30 then
-      length, more = length - 2 ^ 30, 82
+      length, more = length - 2 ^ 30, 76
     end
     if at + 3 + length + more > #bytes or #names == most_logs then
       return 0, 0, {}, {} -- a value that is planted must not keep the server busy
@@ -321,12 +320,12 @@ function holds.known(key)
     names[#names + 1] = sub(bytes, at + 4, at + 3 + length)
     at = at + 4 + length
     if more > 0 then
-      pairs[#names] = sub(bytes, at, at + 81)
-      local unit, window, step, rate = read('>I2I6I6xxxxxxxxxxxxxxI7', bytes, at + 43)
+      pairs[#names] = sub(bytes, at, at + 75)
+      local unit, window, step, rate = read('>I2I6I6xxxxxxxxxxxxxxI4', bytes, at + 40)
       if unit == 0 or unit > 5 and unit ~= 1000 or window < 10000 or step == 0 and (unit == 1 or unit == 1000) or rate == 0 and unit == 2 then
         return 0, 0, {}, {} -- no check
       end
-      at = at + 82
+      at = at + 76
     end
   end
   if kind ~= 166 and kind ~= 167 or till > latest then
@@ -401,7 +400,7 @@ function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key
     return nil
   end
   if unit == 8 then
-    s.pair = sub(args, 41 * i - 33, 41 * i + 48)
+    s.pair = sub(args, 38 * i - 30, 38 * i + 45)
     s.terms = holds.terms(s.pair)
     limit = s.terms.limit
   end

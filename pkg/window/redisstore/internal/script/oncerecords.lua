@@ -7,8 +7,8 @@
 --   most    how many repeats one charge covers
 -- Its answer says under remaining: 1 if the other check is a repeat, 0 otherwise.
 --
--- The format of a value is '>BI7I4B': kind 168; the end in microseconds; the cost; the repeats that
--- were let in. A state also says: covers, the other check is a repeat; stays, no other idempotency record may
+-- The format of a value is '>BI7I4B': kind 168; the end in microseconds; the cost, in 'I7' if it is above 2^32-1; the
+-- repeats that were let in. A state also says: covers, the other check is a repeat; stays, no other idempotency record may
 -- replace it; room_for_it, whether the other check had room without being a repeat.
 once_records = {}
 
@@ -16,8 +16,9 @@ function once_records.look(bytes, _, window, _, _, most, _, _, _, cost)
   local s = {room = true, stays = false, life = window, cost = cost, ends = 0, repeats = 0}
   if bytes ~= '' then
     local kind
-    if #bytes == 13 then
-      kind, s.ends, s.paid, s.repeats = read('>BI7I4B', bytes)
+    s.wide = #bytes == 16
+    if s.wide or #bytes == 13 then
+      kind, s.ends, s.paid, s.repeats = read(s.wide and '>BI7I7B' or '>BI7I4B', bytes)
     end
     if kind ~= 168 or s.ends > latest_clock + 86400000000 then -- an idempotency record lives for a day at most
       return nil
@@ -30,10 +31,10 @@ end
 
 function once_records.charge(key, s)
   if s.covers then
-    call('SETRANGE', key, '12', string.char(s.repeats + 1))
+    call('SETRANGE', key, s.wide and '15' or '12', string.char(s.repeats + 1))
   elseif s.room_for_it and not s.stays then
     -- Redis keeps a second more than the idempotency record says.
-    call('SET', key, pack('>BI7I4B', 168, clock + s.life, s.cost, 0), 'PX', math.ceil(s.life / 1000) + 1000)
+    call('SET', key, pack(s.cost >= 2 ^ 32 and '>BI7I7B' or '>BI7I4B', 168, clock + s.life, s.cost, 0), 'PX', math.ceil(s.life / 1000) + 1000)
   end
 end
 

@@ -1,5 +1,5 @@
 -- record.lua records a charge or a refund in a value that look.lua has read, and writes it.
--- It is a part of the loop of take.lua. What is beyond what the value can hold is lost.
+-- It is a part of the loop of take.lua.
 local value, until_idle -- nil: nothing changes
 if unit == 2 then
   if refund then
@@ -14,7 +14,11 @@ if unit == 2 then
     used = limit - major
     full_after = fills(used, minor, window, most)
     local life = (full_after + -full_after % 1000000) / 1000000
-    value = pack('>BI7BI5I6I4', 161, now, mark, major + 2 ^ 32, minor, life)
+    if major < 2 ^ 32 and major > -2 ^ 32 then
+      value = pack('>BI7BI5I6I4', 161, now, mark, major + 2 ^ 32, minor, life)
+    else
+      value = pack('>BI7BBI7I6I4', 161, now, mark, major < 0 and 1 or 0, math.abs(major), minor, life)
+    end
     -- Each charge makes the bucket idle later. A quarter of the window more saves a new expiry
     -- with each of them. It follows from the window and the value, because look.lua must find
     -- the same.
@@ -39,16 +43,14 @@ elseif unit == 5 then
     charge = current + previous
     used = major + weigh(minor, left, window)
   else
-    charge = math.min(charge, 4294967295 - major)
     major, used = major + charge, used + charge
   end
   if charge > 0 then
-    value = pack('>BI7BI4I4', 164, now, mark, major, minor)
+    value = pack((major >= 2 ^ 32 or minor >= 2 ^ 32) and '>BI7BI7I7' or '>BI7BI4I4', 164, now, mark, major, minor)
     until_idle = major > 0 and now + left + window or used > 0 and now + left or now
   end
 else
   if not refund then
-    charge = math.min(charge, 4294967295 - used)
     used = used + charge
   elseif not restores or step + ahead * 2 ^ 48 == major then
     used, charge = math.max(used - cost, 0), cost
@@ -57,7 +59,7 @@ else
     if minor > major then
       major = minor -- an open period only becomes longer
     end
-    value, until_idle = pack('>BI7BI4I7', 159 + unit, now, mark, used, major), major
+    value, until_idle = pack(used >= 2 ^ 32 and '>BI7BI7I7' or '>BI7BI4I7', 159 + unit, now, mark, used, major), major
   end
 end
 

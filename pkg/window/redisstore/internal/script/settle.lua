@@ -19,7 +19,7 @@ local stream, deny, flags, sent = read('>c8I7BI7', ARGV[4])
 local unreached, was_denied, alone = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
 local check_bytes, checks, numbers = args, {}, {}
 for j = 2, #KEYS do
-  numbers[KEYS[j]] = #args >= 41 * j - 34 and j - 1
+  numbers[KEYS[j]] = #args >= 38 * j - 31 and j - 1
 end
 keys, replies, recorded, settled = {}, {}, {}, {released = 0, corrupt = 0}
 
@@ -31,7 +31,7 @@ end
 
 -- of returns the check of a cost that the end names.
 local function of(number)
-  return string.sub(check_bytes, 41 * number - 33, 41 * number + 7)
+  return string.sub(check_bytes, 38 * number - 30, 38 * number + 7)
 end
 
 -- settle settles one log, by the name of its holds and what the stream knows of it. It is unknown if the stream has
@@ -39,8 +39,8 @@ end
 local function settle(name, pair, unknown)
   local key = string.sub(name, 1, -3)
   local number = numbers[key]
-  local check = number and of(number) or holds.current(string.sub(pair, 42))
-  local terms = holds.terms(string.sub(pair, 1, 41) .. check)
+  local check = number and of(number) or holds.current(string.sub(pair, 39))
+  local terms = holds.terms(string.sub(pair, 1, 38) .. check)
   local s, corrupt = holds.read(name, stream, terms)
   if corrupt then
     settled.corrupt = settled.corrupt + 1

@@ -55,8 +55,8 @@ if verb == 'note' then
     return known.ended - math.floor(clock / 1000)
   end
   for i = 4, #ARGV do
-    local pair = string.byte(ARGV[i]) == 1 and string.sub(ARGV[i], 2, 83) or nil
-    local name = string.sub(ARGV[i], pair and 84 or 2)
+    local pair = string.byte(ARGV[i]) == 1 and string.sub(ARGV[i], 2, 77) or nil
+    local name = string.sub(ARGV[i], pair and 78 or 2)
     if holds.full(known, name) then
       return known.till - math.floor(clock / 1000)
     end

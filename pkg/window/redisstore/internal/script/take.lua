@@ -5,7 +5,7 @@
 -- KEYS[i]   the log of check i: a string of bytes in the format of layout.go of package
 --           packed. Several checks may name one log.
 -- ARGV[1]   '>I7', the earliest of the deadlines in ARGV[2], or 0; then each check,
---           packed as '>BBI2I6I6I7I7I7I4':
+--           packed as '>BBI2I6I6I7I7I4I4':
 --             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund. +8 if the
 --                     charge may be taken back: it then marks the log for a second or
 --                     two. +16 asks for that mark if the check is denied or nothing
@@ -158,7 +158,7 @@ if clock > soonest and soonest > 0 then
   local left, group, deadline = {}, 1, read('>I7', ARGV[2])
   keys, positions, replies = {}, {}, {}
   for i = 1, n do
-    local check = string.sub(args, 41 * i - 33, 41 * i + 7)
+    local check = string.sub(args, 38 * i - 30, 38 * i + 7)
     if deadline == 0 or clock <= deadline then
       left[#left + 1], keys[#keys + 1], positions[#positions + 1] = check, KEYS[i], i
     else
@@ -231,7 +231,7 @@ if ARGV[5] then
 end
 
 while i <= n do
-  local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I7I7I7I4', args, 41 * i - 33)
+  local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I7I7I4I4', args, 38 * i - 30)
   local key = keys[i]
   local reserves, asks, dated, restores
   if mode > 4 then
@@ -254,7 +254,7 @@ while i <= n do
       local j, last_of_group = i, 0
       while last_of_group == 0 do
         local j_unit, j_ends, j_length, j_next
-        last_of_group, j_unit, j_ends, j_length, j_next = read('>BI2xxxxxxI6xxxxxxxxxxxxxxI7I4', args, 41 * j - 32)
+        last_of_group, j_unit, j_ends, j_length, j_next = read('>BI2xxxxxxI6xxxxxxxxxxxxxxI4I4', args, 38 * j - 29)
         if j_unit == 4 and (clock >= (j_ends + j_next) * 1000000 or clock < (j_ends - j_length - 60) * 1000000) then
           ask_again = 2
         end
@@ -284,7 +284,7 @@ while i <= n do
       if not once_records then
         -- include oncerecords.lua
       end
-      policy, header = once_records, '13'
+      policy, header = once_records, '16'
     elseif unit ~= 3 and unit ~= 4 and not (unit == 2 and fills or unit == 5 and falls) then
       -- include waits.lua
     end
@@ -448,7 +448,7 @@ while i <= n do
         if cost > 0 and res.cost == 0 then
           res.reserves = cost
           if unit == 2 then
-            charge = math.max(math.min(res.used - res.reserved, 2 * limit - used), 0) -- for the holds that have expired
+            charge = math.max(math.min(res.used - res.reserved, 2 * limit - used, 9007199254740991 - used), 0) -- for the holds that have expired
           end
         end
       end
@@ -459,9 +459,8 @@ while i <= n do
     if policy then
       charge = cost
     else
-      -- A log holds twice its limit at most, and a value 2^32-1 hits. A bucket's has room for both.
-      local counted = unit == 5 and major or unit == 2 and -2 ^ 32 or used
-      charge = math.max(math.min(cost, 2 * limit - used, 4294967295 - counted), 0)
+      -- A log holds twice its limit at most, and 2^53-1 hits, or 2^32-1 in slots.
+      charge = math.max(math.min(cost, 2 * limit - used, (other and 9007199254740991 or 4294967295) - used), 0)
       if cut or charge < cost then
         cut = cut or {}
         cut[i] = charge < cost

@@ -1,16 +1,37 @@
 -- waits.lua has the arithmetic of token buckets and sliding counters. take.lua runs it when it
 -- reads the first such check.
 
--- muldiv returns floor(a * b / d) and the remainder. It is exact for whole numbers below
--- 2^45, whose product is too large for a number of Lua.
+-- muldiv returns floor(a * b / d) and the remainder, of which the first is below 2^53. It is exact, although the product
+-- is too large for a number of Lua: for a and d below 2^53, and b below 2^45.
 function muldiv(a, b, d)
   local quotient, rest = 0, a * b
   if rest < 2 ^ 52 then
     return (rest - rest % d) / d, rest % d
   end
-  -- The product in chunks of 7 bits of a, the highest first.
   rest = 0
-  for shift = 42, 0, -7 do
+  if d >= 2 ^ 45 then
+    -- Bit by bit of b. No sum is above d.
+    local left = a % d
+    quotient = 0
+    for shift = 44, 0, -1 do
+      quotient = 2 * quotient
+      if rest >= d - rest then
+        quotient, rest = quotient + 1, rest - (d - rest)
+      else
+        rest = 2 * rest
+      end
+      if math.floor(b / 2 ^ shift) % 2 > 0 then
+        if rest >= d - left then
+          quotient, rest = quotient + 1, rest - (d - left)
+        else
+          rest = rest + left
+        end
+      end
+    end
+    return (a - left) / d * b + quotient, rest
+  end
+  -- The product in chunks of 7 bits of a, the highest first.
+  for shift = a < 2 ^ 49 and 42 or 49, 0, -7 do
     local chunk = math.floor(a / 2 ^ shift) % 128
     local part = rest * 128 + chunk * b
     local times = math.floor(part / d)

@@ -15,10 +15,9 @@ import (
 // fields.
 const (
 	InstantBytes = 7
-	CheckBytes   = 1 + 1 + 2 + 6 + 6 + 7 + 7 + 7 + 4
+	CheckBytes   = 1 + 1 + 2 + 6 + 6 + 7 + 7 + 4 + 4
 	atStep       = 1 + 1 + 2 + 6
 	AnswerBytes  = 1 + 7 + 7 + 7 + 7
-	atMost       = CheckBytes - 4 - 7
 
 	// Flags of a check, on its mode.
 	Reserves = 8  // its charge may be taken back
@@ -45,16 +44,16 @@ const (
 
 // AppendCheck appends a check as take.lua reads it.
 func AppendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []byte {
-	unit, step, most, ahead := uint16(c.Limit.Policy)+1, uint64(0), uint64(0), ahead
+	unit, step, most, ahead := uint16(c.Limit.Policy)+1, uint64(0), uint32(0), ahead
 	switch p := &c.Period; c.Limit.Policy {
 	case window.Sliding:
 		unit, step, most = slidingFields(c)
 	case window.TokenBucket:
-		most = uint64(c.Limit.Rate)
+		most = c.Limit.Rate
 	case window.Calendar:
-		step, most, ahead = uint64(p.End), uint64(p.End-p.Start), uint32(p.Next-p.End)
+		step, most, ahead = uint64(p.End), uint32(p.End-p.Start), uint32(p.Next-p.End)
 	case window.InFlight, budgetHolds:
-		step, most = uint64(c.Stream)>>16, uint64(c.Stream&0xffff)
+		step, most = uint64(c.Stream)>>16, uint32(c.Stream&0xffff)
 	}
 	b = append(b, byte(c.Mode)|flags, group)
 	b = binary.BigEndian.AppendUint16(b, unit)
@@ -63,7 +62,7 @@ func AppendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []b
 	b = appendUint56(b, c.Limit.Hits)
 	// No log holds more than 2^53-1 hits, so all higher costs have the same answer.
 	b = appendUint56(b, min(c.Cost, 1<<53))
-	b = appendUint56(b, most)
+	b = binary.BigEndian.AppendUint32(b, most)
 	return binary.BigEndian.AppendUint32(b, ahead)
 }
 
@@ -75,7 +74,7 @@ func PutRestores(check []byte, ends int64) {
 }
 
 // slidingFields returns the fields of a check that only the sliding log has.
-func slidingFields(c *window.Check) (unit uint16, step, slots uint64) {
+func slidingFields(c *window.Check) (unit uint16, step uint64, slots uint32) {
 	var (
 		win       = c.Limit.Window.Microseconds()
 		micros    = packed.Unit(c.Limit.Window).Microseconds()
@@ -85,7 +84,7 @@ func slidingFields(c *window.Check) (unit uint16, step, slots uint64) {
 	if precision > 1 {
 		most = min(most, uint64(win/precision)+2)
 	}
-	return uint16(micros), uint64(max((precision+micros-1)/micros, 1) * micros), most
+	return uint16(micros), uint64(max((precision+micros-1)/micros, 1) * micros), uint32(most)
 }
 
 // appendUint48 appends six bytes.
@@ -150,7 +149,7 @@ func appendOnceRecordCheck(b []byte, c *window.Check) []byte {
 	of.Limit = window.Limit{Policy: onceRecords, Window: c.Once.For}
 	at := len(b)
 	b = AppendCheck(b, &of, 0, 0, 0)
-	b[at+atMost+6] = c.Once.Repeats
+	binary.BigEndian.PutUint32(b[at+CheckBytes-8:], uint32(c.Once.Repeats))
 	return b
 }
 
