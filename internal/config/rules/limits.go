@@ -278,6 +278,7 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Posit
 	default:
 		if out.Limit, ok = r.windowed(l, how.policy.byKeys, at, bad); ok {
 			out.Policy = how.policy.Policy
+			ok = out.Policy != window.Sliding || how.policy.byKeys || r.slides(out.Hits, l)
 		}
 	}
 	if !ok {
@@ -449,7 +450,7 @@ func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length stric
 	if !ok {
 		l.Hits = 0
 	}
-	if l.Valid() != nil {
+	if (window.Limit{Window: l.Window}).Valid() != nil {
 		problem := "not a whole number of microseconds"
 		if l.Window < window.MinWindow {
 			problem = "shorter than " + rules.FormatWindow(window.MinWindow)
@@ -482,8 +483,21 @@ func unitNamed(name string) (time.Duration, bool) {
 
 func (r *rulesReader) countable(hits uint64, at strict.Position) bool {
 	if hits > window.MaxHits {
-		r.decoder.Problem(at, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.Quote(strconv.FormatUint(hits, 10)), uint64(window.MaxHits))
+		r.decoder.Problem(at, "%s is above %d, the largest limit", r.decoder.Quote(strconv.FormatUint(hits, 10)), uint64(window.MaxHits))
 		return false
 	}
 	return true
+}
+
+// slides reports a limit that is too large for the policy sliding.
+func (r *rulesReader) slides(hits uint64, l *limit) bool {
+	if hits <= window.Unlimited {
+		return true
+	}
+	at := l.RequestsPerUnit.Position
+	if l.Requests.Set {
+		at = l.Requests.Position
+	}
+	r.decoder.Problem(at, "%s is above %d, the largest limit of the policy sliding: write policy: sliding_counter, fixed or calendar", r.decoder.Quote(strconv.FormatUint(hits, 10)), uint64(window.MaxSliding))
+	return false
 }

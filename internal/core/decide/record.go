@@ -178,5 +178,5 @@ func (c *Call) record() {
 // near reports whether an allowed request used the limit above a fraction of it.
 func near(s *LimitStatus, fraction float32) bool {
 	used := s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits)
-	return s.Limit.Hits != window.MaxHits && s.Cost > 0 && used > uint64(float32(s.Limit.Hits)*fraction)
+	return s.Limit.Hits != window.Unlimited && s.Cost > 0 && used > uint64(float32(s.Limit.Hits)*fraction)
 }

@@ -120,7 +120,7 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, m *decide.Match, log w
 	if s.Rule.Store() != window.Region {
 		e.addf("    counted in the scope %s", s.Rule.Storage.Scope)
 	}
-	unlimited := s.Limit.Hits == window.MaxHits
+	unlimited := s.Limit.Hits == window.Unlimited
 	if s.Limit.Precision > 0 && !unlimited {
 		e.addf("    a hit counts up to %v longer than the window", s.Limit.Precision)
 	}
@@ -128,7 +128,7 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, m *decide.Match, log w
 		e.addf("    lease %s, where a key is asked for often", lease)
 	}
 	if unlimited {
-		e.addf("    log   none: a limit of %d keeps no log, denies nothing, and always shows all of it remaining", uint64(window.MaxHits))
+		e.addf("    log   none: a limit of %d keeps no log, denies nothing, and always shows all of it remaining", uint64(window.Unlimited))
 	} else {
 		e.addf("    log   %s", log.Key)
 		if inRedis != nil {

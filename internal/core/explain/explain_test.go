@@ -20,7 +20,7 @@ import (
 // TestExplainTheLargestLimit proves that the explanation describes the special limit of
 // 4294967295.
 func TestExplainTheLargestLimit(t *testing.T) {
-	l := window.Limit{Hits: window.MaxHits, Window: time.Minute}
+	l := window.Limit{Hits: window.Unlimited, Window: time.Minute}
 	rs := coretest.Build(t, rule("endless", rules.Terms{Limits: []rules.Limit{{Limit: l, Precision: window.Precision(l)}}}, anyOf("f")))
 	for range 2 {
 		e, err := explainWith(t, rs, *request("f=1"), nil)

@@ -7,3 +7,5 @@ func QuotaOf(s *Store, c *window.Check) uint64 {
 	q := s.quota(c, s.clock())
 	return quotaLimit(c.Limit, q.hits, q.instances).Hits
 }
+
+var QuotaLimit = quotaLimit

@@ -177,7 +177,7 @@ func (s *Store) Learn(c *window.Check, d *window.Decision) {
 	case c.Limit.Policy == window.InFlight && c.Stream != 0:
 		s.learnActive(c, d)
 		return
-	case c.Limit.Policy == window.InFlight || c.Limit.Hits == window.MaxHits:
+	case c.Limit.Policy == window.InFlight || c.Limit.Hits == window.Unlimited:
 		return // when the requests end that the shared store knew of is not known
 	}
 	hits := c.Limit.Hits - min(d.Remaining, c.Limit.Hits)
@@ -245,7 +245,7 @@ type quota struct {
 func (s *Store) quota(c *window.Check, now time.Duration) quota {
 	limit := c.Limit.Hits
 	instances := uint64(max(s.instances(c.Scope), 1))
-	if limit == 0 || limit == window.MaxHits {
+	if limit == 0 || limit == window.Unlimited {
 		return quota{hits: limit, later: limit, even: limit, instances: instances}
 	}
 	even := max(limit/instances, 1)
@@ -285,12 +285,15 @@ func missing(l *window.Limit, left time.Duration) uint64 {
 // quotaLimit returns l with the hits that this process may admit. The rate of a token bucket is
 // divided by the number of processes, rounded down, but at least one hit.
 func quotaLimit(l window.Limit, hits, instances uint64) window.Limit {
+	if hits == window.Unlimited && l.Hits != window.Unlimited {
+		hits-- // a part of a limit is not unlimited
+	}
 	l.Hits = hits
 	if l.Policy != window.TokenBucket {
 		return l
 	}
 	l.Rate = uint32(max(uint64(l.Rate)/instances, 1))
-	if l.Hits != window.MaxHits { // the rounded rate must fill the bucket in time
+	if l.Hits != window.Unlimited { // the rounded rate must fill the bucket in time
 		high, low := bits.Mul64(uint64(window.MaxWindow), uint64(l.Rate))
 		if most, _ := bits.Div64(high%uint64(l.Window), low, uint64(l.Window)); high < uint64(l.Window) {
 			l.Hits = min(l.Hits, most)

@@ -87,7 +87,7 @@ func TestQuotas(t *testing.T) {
 		}},
 		{"a limit of zero, and no limit", 4, []step{
 			{0, nil, checks{ask("a", 0, 1)}, answers(window.Decision{Never: true})},
-			{0, nil, checks{ask("a", window.MaxHits, 1)}, answers(window.Decision{Allowed: true, Remaining: window.MaxHits})},
+			{0, nil, checks{ask("a", window.Unlimited, 1)}, answers(window.Decision{Allowed: true, Remaining: window.Unlimited})},
 		}},
 		{"a cost above the quota has room if nothing counts", 4, []step{
 			{0, nil, checks{ask("a", 10, 5)}, answers(last(win, win))},
@@ -743,5 +743,13 @@ func TestQuotasKeepOnceRecords(t *testing.T) {
 		if d := take(t, quotas, c)[0]; d.Allowed != want.Allowed || d.Repeated != want.Repeated {
 			t.Errorf("request %d: got %+v, want %+v", i, d, want)
 		}
+	}
+}
+
+// TestQuotaOfALargeLimit: a part of a limit is a number, also if it is that of unlimited.
+func TestQuotaOfALargeLimit(t *testing.T) {
+	l := window.Limit{Hits: 2 * window.Unlimited, Window: time.Minute, Policy: window.Fixed}
+	if got := fallback.QuotaLimit(l, window.Unlimited, 2); got.Hits != window.Unlimited-1 {
+		t.Errorf("got %d hits, want %d", got.Hits, window.Unlimited-1)
 	}
 }

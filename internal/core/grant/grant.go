@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -96,7 +97,7 @@ var errLimit = errors.New("limit: write a number and a window, such as 500/minut
 // parseLimit reads the limit of an amount. A limit of requests in flight has no window.
 func parseLimit(text string) (hits uint64, win time.Duration, err error) {
 	number, unit, windowed := strings.Cut(text, "/")
-	if hits, err = strconv.ParseUint(number, 10, 64); err != nil || hits == 0 || hits >= window.MaxHits || len(text) > 64 {
+	if hits, err = strconv.ParseUint(number, 10, 64); err != nil || hits == 0 || hits == window.Unlimited || hits > window.MaxHits || len(text) > 64 {
 		return 0, 0, errLimit
 	}
 	if !windowed {
@@ -136,21 +137,28 @@ func lengthOf(unit string) time.Duration {
 func (a Amount) Raise(l *rules.Limit) bool {
 	raised := l.Limit
 	if a.Factor > 0 {
-		raised.Hits, raised.Rate = a.times(l.Hits, window.MaxHits-1), uint32(a.times(uint64(l.Rate), math.MaxUint32))
+		most := uint64(window.MaxHits)
+		if l.Policy == window.Sliding {
+			most = window.MaxSliding
+		}
+		raised.Hits, raised.Rate = a.times(l.Hits, most), uint32(a.times(uint64(l.Rate), math.MaxUint32))
+		if raised.Hits == window.Unlimited {
+			raised.Hits++ // a number like any other
+		}
 	} else {
 		hits, win, err := parseLimit(a.Limit)
 		switch {
 		case err != nil, (win == 0) != (l.Policy == window.InFlight), win > 0 && win != l.Window:
 			return false
 		case l.Policy == window.TokenBucket:
-			raised.Rate = uint32(max(hits, uint64(l.Rate)))
+			raised.Rate = uint32(min(max(hits, uint64(l.Rate)), math.MaxUint32))
 		}
 		raised.Hits = max(hits, l.Hits)
 	}
 	if l.Policy == window.InFlight {
 		raised.Hits = min(raised.Hits, window.MaxInFlight)
 	}
-	if l.Hits == window.MaxHits || raised.Hits <= l.Hits && raised.Rate <= l.Rate || raised.Valid() != nil {
+	if l.Hits == window.Unlimited || raised.Hits <= l.Hits && raised.Rate <= l.Rate || raised.Valid() != nil {
 		return false
 	}
 	if l.Precision == rules.PrecisionOf(l.Limit) {
@@ -161,7 +169,15 @@ func (a Amount) Raise(l *rules.Limit) bool {
 }
 
 // times returns n times the factor, rounded up, and at most most.
-func (a Amount) times(n, most uint64) uint64 { return min((n*a.hundredths()+99)/100, most) }
+func (a Amount) times(n, most uint64) uint64 {
+	high, low := bits.Mul64(n, a.hundredths())
+	low, carry := bits.Add64(low, 99, 0)
+	if high += carry; high >= 100 {
+		return most
+	}
+	quotient, _ := bits.Div64(high, low, 100)
+	return min(quotient, most)
+}
 
 // String says how much is granted, until when, by whom and why.
 func (g *Grant) String() string {

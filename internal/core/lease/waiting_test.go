@@ -174,7 +174,7 @@ func drawLeased(r *rand.Rand) []window.Check {
 				c.Limit.Hits++
 			}
 		case 2:
-			c.Limit.Hits = window.MaxHits
+			c.Limit.Hits = window.Unlimited
 		case 3:
 			c.Limit.Hits = 0
 		case 4:

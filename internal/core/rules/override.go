@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -25,13 +26,13 @@ import (
 //   - A maximum in flight replaces only limits in flight, and any other limit only others. So
 //     an override of one kind keeps the rule's limits of the other kind.
 //
-// It returns false if a limit of the override has no meaning under the rule. The override does
+// It returns false if a limit of the override has no meaning under the rule, or is too large for its policy. The override does
 // not apply then.
 func OverrideLimits(out, rule []Limit, override []window.Limit) (applied []Limit, ok bool) {
 	for _, l := range override {
 		one, ok := overrideLimit(rule, l)
 		one.Precision = PrecisionOf(one.Limit)
-		if !ok || slices.ContainsFunc(out, func(other Limit) bool { return other.log() == one.log() }) {
+		if !ok || one.Hits > window.Unlimited && one.Valid() != nil || slices.ContainsFunc(out, func(other Limit) bool { return other.log() == one.log() }) {
 			return out, false
 		}
 		out = append(out, one)
@@ -76,7 +77,7 @@ func overrideLimit(rule []Limit, l window.Limit) (applied Limit, ok bool) {
 			break
 		}
 		// A limit of 0 denies everything. A rate of 0 does not exist.
-		applied.Rate = uint32(max(l.Hits, 1))
+		applied.Rate = uint32(min(max(l.Hits, 1), math.MaxUint32))
 	case window.Calendar:
 		applied.Calendar, applied.StartsLabel = pattern.Calendar, pattern.StartsLabel
 	}
@@ -139,6 +140,9 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	}
 	rule := r.TermsOf(tierName).Limits
 	applied, ok := OverrideLimits(nil, rule, o.Limits)
+	if !ok && slices.ContainsFunc(o.Limits, func(l window.Limit) bool { return l.Hits > window.Unlimited }) {
+		return fmt.Sprintf("a limit above %d is too large for the policy of the rule: rls ignores this override", uint64(window.MaxSliding))
+	}
 	if !ok {
 		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"
 	}

@@ -83,6 +83,9 @@ func TestOverrideNotes(t *testing.T) {
 	bucket := window.Limit{Policy: window.TokenBucket, Rate: 5, Window: time.Second, Hits: 50}
 	hour := window.Limit{Policy: window.Calendar, Hits: 5, Window: time.Hour}
 	places := window.Limit{Policy: window.InFlight, Hits: 5, Window: time.Minute}
+	counter := window.Limit{Policy: window.SlidingCounter, Hits: 5, Window: time.Minute}
+	large := window.Limit{Hits: 500_000e6, Window: time.Minute}
+	largest := window.Limit{Hits: window.MaxHits, Window: time.Minute}
 	for name, c := range map[string]struct {
 		rule, override limits
 		quota          bool
@@ -123,7 +126,15 @@ func TestOverrideNotes(t *testing.T) {
 			false,
 			"these keys have no meaning under the policies calendar and token_bucket: rls ignores this override",
 		},
-		"quota": {limits{sliding}, limits{sliding, day}, true, "a quota rule has one limit: rls ignores this override"},
+		"too large": {
+			limits{sliding},
+			limits{large},
+			false,
+			"a limit above 4294967294 is too large for the policy of the rule: rls ignores this override",
+		},
+		"large":             {limits{counter}, limits{large}, false, ""},
+		"a bucket too slow": {limits{bucket}, limits{largest}, false, "a limit above 4294967294 is too large for the policy of the rule: rls ignores this override"},
+		"quota":             {limits{sliding}, limits{sliding, day}, true, "a quota rule has one limit: rls ignores this override"},
 	} {
 		rs := rules.NewRules(rules.Identity{})
 		r := rules.Rule{Quota: c.quota}

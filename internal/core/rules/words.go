@@ -65,7 +65,7 @@ func (l *Limit) words() string {
 	switch l.Hits {
 	case 0:
 		return "nothing"
-	case window.MaxHits:
+	case window.Unlimited:
 		return "as many as wanted"
 	}
 	count := words.Count

@@ -45,7 +45,7 @@ func TestWords(t *testing.T) {
 			"5 in any 15ms, for all requests with path that fits /v1/*, together",
 		},
 		{rule("a", per(0, time.Minute), one("api_key", "k1")), "nothing, for all requests with api_key=***"},
-		{rule("a", per(window.MaxHits, time.Minute), anyOf("f")), "as many as wanted, for each value of f"},
+		{rule("a", per(window.Unlimited, time.Minute), anyOf("f")), "as many as wanted, for each value of f"},
 		{rule("a", rules.Terms{}, anyOf("f")), "no limit, for each value of f"},
 		{
 			rule("a", rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 10, Window: time.Second}}, {Limit: window.Limit{Hits: 1000000, Window: time.Hour}}}}, anyOf("f"), anyOf("g")),

@@ -109,7 +109,7 @@ func (l *live) caller(logs []insight.LimitUsage) {
 	changed := old == nil || max(old.Charge.Factor, 1) != max(rule.Charge.Factor, 1) || old.TermsOf(one.Tier).Observe != rule.TermsOf(one.Tier).Observe
 	for i := range limits {
 		limit := &limits[i]
-		if limit.Unlimited || limit.Limit.Hits == window.MaxHits {
+		if limit.Unlimited || limit.Limit.Hits == window.Unlimited {
 			continue
 		}
 		at := slices.IndexFunc(logs, func(u insight.LimitUsage) bool { return sameLog(&u, limit) })

@@ -42,7 +42,7 @@ func within(a, b []explain.AccountLimit) bool {
 }
 
 // limits reports whether a limit can deny.
-func limits(l *explain.AccountLimit) bool { return !l.Unlimited && l.Limit.Hits != window.MaxHits }
+func limits(l *explain.AccountLimit) bool { return !l.Unlimited && l.Limit.Hits != window.Unlimited }
 
 // always reports whether reports may exceed a limit.
 func always(l *explain.AccountLimit) bool { return l.Rule != nil && l.Rule.Charge.Always }

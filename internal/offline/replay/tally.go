@@ -178,7 +178,7 @@ func (t *tally) count(m match, v *decide.Verdict, s *decide.LimitStatus, number 
 		if denied {
 			p.denied++
 			p.total.denied.once(number)
-		} else if v.Allowed && d.Allowed && s.Cost > 0 && hits != window.MaxHits && d.Remaining <= hits/10 {
+		} else if v.Allowed && d.Allowed && s.Cost > 0 && hits != window.Unlimited && d.Remaining <= hits/10 {
 			p.near++
 			p.total.near.once(number)
 			if !p.observed {

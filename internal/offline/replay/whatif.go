@@ -29,7 +29,7 @@ func (d *decider) whatIf(m match, c *window.Check, at time.Duration, atEnd bool)
 
 // varied reports whether a limit can have other values.
 func varied(l *rules.Limit) bool {
-	return l.Policy != window.InFlight && l.Hits != window.MaxHits && l.Hits > 0
+	return l.Policy != window.InFlight && l.Hits != window.Unlimited && l.Hits > 0
 }
 
 // current returns what is varied of a limit.
@@ -40,11 +40,11 @@ func current(l *rules.Limit) uint64 {
 	return l.Hits
 }
 
-// around returns a limit and those around it, by rising value: about ten to each power of ten.
-func around(limit uint64) []uint64 {
+// around returns a limit and those around it, by rising value up to the largest: about ten to each power of ten.
+func around(limit, largest uint64) []uint64 {
 	const most = 6 // to each side
 	all := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}
-	for n := uint64(1); n < window.MaxHits/100; n *= 10 {
+	for n := uint64(1); n < largest/100; n *= 10 {
 		for _, step := range [...]uint64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
 			all = append(all, step*n)
 		}
@@ -127,7 +127,11 @@ func (l *variedLog) bytes() int {
 }
 
 func newVariants(l rules.Limit, s *sample) *variants {
-	values := around(current(&l))
+	largest := uint64(window.MaxHits)
+	if l.Policy == window.Sliding || l.Policy == window.TokenBucket {
+		largest = window.Unlimited // and no rate is larger
+	}
+	values := around(current(&l), largest)
 	v := &variants{limit: l.Limit, values: values, denied: make([]uint64, len(values)), logs: make(map[uint64]*variedLog), sweepAt: minSweep, precision: l.Precision, sample: s}
 	if l.Policy == window.Sliding && l.Precision == window.Precision(l.Limit) {
 		v.precision = -1

@@ -100,7 +100,7 @@ type Budget struct {
 
 // Budget announces the thresholds that a log has reached by a decision on its budget. log is its name.
 func (e *Events) Budget(req *decide.Request, s *decide.LimitStatus, log string) {
-	if s.DecidedBy != verdict.ByStore || s.Limit.Hits == 0 || s.Limit.Hits == window.MaxHits {
+	if s.DecidedBy != verdict.ByStore || s.Limit.Hits == 0 || s.Limit.Hits == window.Unlimited {
 		return
 	}
 	now := e.o.Now()

@@ -180,7 +180,7 @@ func TestIDs(t *testing.T) {
 // TestWithoutAnnouncement: nothing is announced for a limit without a number, or that the store did not decide.
 func TestWithoutAnnouncement(t *testing.T) {
 	for what, change := range map[string]func(*decide.LimitStatus){
-		"unlimited":     func(s *decide.LimitStatus) { s.Limit.Hits = window.MaxHits },
+		"unlimited":     func(s *decide.LimitStatus) { s.Limit.Hits = window.Unlimited },
 		"a limit of 0":  func(s *decide.LimitStatus) { s.Limit.Hits = 0 },
 		"without store": func(s *decide.LimitStatus) { s.DecidedBy = verdict.ByLocal },
 	} {

@@ -276,7 +276,7 @@ func join(texts ...string) string {
 
 // hasLog reports whether a limit has a log whose name is known.
 func hasLog(l *explain.AccountLimit) bool {
-	return l.Log.Key != "" && !l.Unlimited && l.Limit.Hits != window.MaxHits
+	return l.Log.Key != "" && !l.Unlimited && l.Limit.Hits != window.Unlimited
 }
 
 // limitUsage returns what a log says under a limit. r is nil if there is no log.
@@ -293,7 +293,7 @@ func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 	}
 	u.Terms, u.Sent, u.Budget = TermsOf(&l.Limit), l.Sent, l.Limit.Budget != nil
 	u.NoLog = l.Log.Key == ""
-	if l.Limit.Hits != window.MaxHits {
+	if l.Limit.Hits != window.Unlimited {
 		u.Log = l.Shown
 	}
 	if r == nil {
@@ -301,7 +301,7 @@ func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 	}
 	limit := l.Limit.Limit
 	if l.Sent {
-		limit.Hits = window.MaxHits - 1 // the waits do not depend on the limit then
+		limit.Hits = window.Unlimited - 1 // the waits do not depend on the limit then
 	}
 	d := r.Ask(limit)
 	u.set(&d)
