@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -156,4 +157,17 @@ func (r *rulesReader) shortLease(f *strict.Field[string], length time.Duration) 
 	if !r.Warn.Has(func(p strict.Problem) bool { return p == warning }) {
 		r.Warn.Add(warning)
 	}
+}
+
+// slides reports a limit that is too large for the policy sliding.
+func (r *rulesReader) slides(hits uint64, l *limit) bool {
+	if hits <= window.Unlimited {
+		return true
+	}
+	at := l.RequestsPerUnit.Position
+	if l.Requests.Set {
+		at = l.Requests.Position
+	}
+	r.decoder.Problem(at, "%s is above %d, the largest limit of the policy sliding: write policy: sliding_counter, fixed or calendar", r.decoder.Quote(strconv.FormatUint(hits, 10)), uint64(window.MaxSliding))
+	return false
 }

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -266,7 +267,7 @@ func (c *candidate) judge(l *log, now int64) state {
 	if l.ofOnceRecord() {
 		return c.weighOnceRecord(l, now)
 	}
-	*c = candidate{log: l, limit: l.limit.limit()}
+	*c = candidate{log: l, limit: l.limit.Limit()}
 	if !l.ofHolds() {
 		c.used, c.last = packed.Weigh(l.packed, now, l.id(), c.limit)
 	} else if packed.WeighReserved(l.packed, now) {
@@ -288,10 +289,7 @@ func (c *candidate) judge(l *log, now int64) state {
 func (c *candidate) before(d *candidate) bool {
 	mine, low := bits.Mul64(c.used, d.limit)
 	other, lowOther := bits.Mul64(d.used, c.limit)
-	if mine != other || low != lowOther {
-		return mine < other || mine == other && low < lowOther
-	}
-	return c.last < d.last
+	return cmp.Or(cmp.Compare(mine, other), cmp.Compare(low, lowOther), cmp.Compare(c.last, d.last)) < 0
 }
 
 // candidates are the best candidates of a shard, unordered.

@@ -19,14 +19,14 @@ import (
 // Numbers are big-endian.
 //
 //	magic     19  "slidegate-memstore\n"
-//	version    1  6; in 5, a limit was a plain number
+//	version    1  5
 //	clock      8  the store's clock when Save began, microseconds since 1970
 //	logs          each:
 //	  key      4  its length, at least 1
 //	  packed   4  its length
 //	  policy   1  and the scope above it, four bits each
 //	  window   7  microseconds; of an idempotency record: the rest of its name
-//	  limit    4  the level of the limit of the last check that could deny; 2^32-1 if there was none
+//	  limit    4  of the last check that could deny, as packed.Level
 //	  key
 //	  packed      package packed's bytes
 //	end        4  0, where a key's length would be
@@ -35,8 +35,7 @@ import (
 //	checksum   4  CRC-32C of everything before
 const (
 	snapshotMagic   = "slidegate-memstore\n"
-	snapshotVersion = 6
-	plainLimits     = 5 // the version before
+	snapshotVersion = 5
 
 	logHeaderBytes = 4 + 4 + 8 + 4
 	trailerBytes   = 8 + 8 + 4
@@ -158,12 +157,11 @@ func load(r io.Reader, o Options, wall time.Time) (*Store, Loaded, error) {
 
 // A loader reads a snapshot into a store that no caller has yet.
 type loader struct {
-	in      *bufio.Reader
-	sum     uint32
-	store   *Store
-	version byte
-	wall    int64 // now
-	loaded  Loaded
+	in     *bufio.Reader
+	sum    uint32
+	store  *Store
+	wall   int64 // now
+	loaded Loaded
 
 	begin, end int64 // the saved clock, microseconds
 	newest     int64 // clock of any log
@@ -220,13 +218,11 @@ func (l *loader) readHeader() error {
 	}
 	b, err := l.next(l.packed, uint32(len(snapshotMagic)+1))
 	l.packed = b
-	if err != nil {
-		return err
-	}
-	l.version = b[len(snapshotMagic)]
 	switch {
-	case l.version != snapshotVersion && l.version != plainLimits:
-		return badSnapshot("its version is %d, and this program reads %d only", l.version, snapshotVersion)
+	case err != nil:
+		return err
+	case b[len(snapshotMagic)] != snapshotVersion:
+		return badSnapshot("its version is %d, and this program reads %d only", b[len(snapshotMagic)], snapshotVersion)
 	}
 	if b, err = l.next(b, 8); err != nil {
 		return err
@@ -259,7 +255,7 @@ func (l *loader) readLog() (bool, error) {
 	var (
 		packedBytes = binary.BigEndian.Uint32(b)
 		word        = binary.BigEndian.Uint64(b[4:])
-		limit       = level(binary.BigEndian.Uint32(b[12:]))
+		limit       = packed.Level(binary.BigEndian.Uint32(b[12:]))
 		micros      = word & (1<<policyBits - 1)
 		id          = window.LogID{Policy: name(word).policy(), Scope: name(word).scope()}
 	)
@@ -274,20 +270,16 @@ func (l *loader) readLog() (bool, error) {
 		if micros != 0 {
 			return false, badSnapshot("a log of requests in flight has a window of %d us", micros)
 		}
+	case micros < uint64(window.MinWindow.Microseconds()):
+		return false, badSnapshot("a window of %d us is shorter than %v", micros, window.MinWindow)
 	default:
 		id.Window = time.Duration(micros) * time.Microsecond
-		if err := (window.Limit{Window: id.Window}).Valid(); err != nil {
-			return false, badSnapshot("%w", err)
-		}
 	}
 	if l.key, err = l.next(l.key, keyBytes); err != nil {
 		return false, err
 	}
 	if l.packed, err = l.next(l.packed, packedBytes); err != nil {
 		return false, err
-	}
-	if l.version == plainLimits && limit != noLimit {
-		limit = levelOf(uint64(limit))
 	}
 	id.Key = string(l.key)
 	if err := l.judge(id); err != nil {
@@ -334,7 +326,7 @@ func (l *loader) judge(id window.LogID) error {
 }
 
 // take adds a log to the store, if a hit in it counts and there is room.
-func (l *loader) take(id window.LogID, limit level) error {
+func (l *loader) take(id window.LogID, limit packed.Level) error {
 	i, hash := l.store.shardOf(id)
 	sh := &l.store.shards[i]
 	if sh.find(id, hash) != nil {

@@ -2,11 +2,11 @@ package memstore
 
 import (
 	"math"
-	"math/bits"
 	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // A log holds the packed bytes of one window.LogID, with at least one slot. The struct has
@@ -16,7 +16,7 @@ type log struct {
 	key    string // empty: what is known of a stream
 	name   name   // or the stream's id
 	packed []byte
-	limit  level // of the last check that could deny, or noLimit
+	limit  packed.Level // of the last check that could deny, or noLimit
 	hash   uint32
 }
 
@@ -48,39 +48,8 @@ func (l *log) id() window.LogID {
 	return window.LogID{Key: l.key, Window: l.name.window(), Policy: l.name.policy(), Scope: l.name.scope()}
 }
 
-// noLimit is the limit of a log that only checks which never deny have named. A check with
-// a limit of window.Unlimited has no log.
-const noLimit level = window.Unlimited
-
-// A level is a limit in 32 bits, so that a log is not larger: exact below 2^31, and above that rounded down to 27
-// digits of base 2. The bits are 1, the exponent in 5 bits, and the digits but the first.
-type level uint32
-
-const exactLevels = 1 << 31
-
-// levelOf returns the level of a limit of up to [window.MaxHits].
-func levelOf(limit uint64) level {
-	if limit < exactLevels {
-		return level(limit)
-	}
-	return levelOfLarge(limit)
-}
-
-func levelOfLarge(limit uint64) level {
-	exponent := bits.Len64(limit) - 32
-	return level(exactLevels | exponent<<26 | int(limit>>(exponent+5)&(1<<26-1)))
-}
-
-// limit returns the limit of a level. For noLimit it is more than any limit.
-func (l level) limit() uint64 {
-	switch {
-	case l < exactLevels:
-		return uint64(l)
-	case l == noLimit:
-		return math.MaxUint64
-	}
-	return (1<<26 | uint64(l)&(1<<26-1)) << (l>>26&31 + 5)
-}
+// noLimit is the limit of a log that only checks which never deny have named.
+const noLimit = packed.NoLevel
 
 // size returns the memory that a log takes, in bytes.
 func (l *log) size() int64 { return logBytes + int64(len(l.key)) + int64(cap(l.packed)) }

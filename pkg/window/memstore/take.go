@@ -357,8 +357,8 @@ func (a *checkState) judge(c *window.Check, group *window.Verdict) {
 		a.room = a.state.Room(c)
 	}
 	group.Add(c.Mode, a.room)
-	if a.log != nil && denies(c.Mode) && a.log.limit != levelOf(c.Limit.Hits) {
-		a.log.limit = levelOf(c.Limit.Hits)
+	if a.log != nil && denies(c.Mode) && a.log.limit != packed.LevelOf(c.Limit.Hits) {
+		a.log.limit = packed.LevelOf(c.Limit.Hits)
 	}
 }
 
@@ -387,20 +387,19 @@ func (a *checkState) record(c *window.Check, now int64) {
 
 // keep makes the log have the bytes as they are now, and makes a new one if there are any.
 func (a *checkState) keep(c *window.Check, now int64) {
-	packed := a.state.Log()
+	bytes := a.state.Log()
 	if a.log != nil {
-		a.shard.keep(a.log, packed)
-		return
+		a.shard.keep(a.log, bytes)
 	}
-	if packed == nil {
+	if a.log != nil || bytes == nil {
 		return
 	}
 	a.log = a.shard.add(c.Log(), a.hash)
 	a.log.limit = noLimit
 	if denies(c.Mode) {
-		a.log.limit = levelOf(c.Limit.Hits)
+		a.log.limit = packed.LevelOf(c.Limit.Hits)
 	}
-	a.shard.keep(a.log, packed)
+	a.shard.keep(a.log, bytes)
 	a.shard.offerNew(a.log, now)
 }
 

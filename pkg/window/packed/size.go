@@ -1,6 +1,8 @@
 package packed
 
 import (
+	"math"
+	"math/bits"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -84,3 +86,37 @@ var newSmalls = func() (all [maxSmall + 1][]byte) {
 	}
 	return all
 }()
+
+// A Level is a limit in 32 bits: exact below 255 * 2^24, and above that rounded down to 20 digits of base 2. The bits
+// are then eight ones, the exponent in 5 bits, and the digits but the first.
+type Level uint32
+
+const (
+	// NoLevel is the level of a log without a limit.
+	NoLevel  Level = math.MaxUint32
+	floating       = 0xff << 24
+)
+
+// LevelOf returns the level of a limit of up to [window.MaxHits].
+func LevelOf(limit uint64) Level {
+	if limit < floating {
+		return Level(limit)
+	}
+	return levelOfLarge(limit)
+}
+
+func levelOfLarge(limit uint64) Level {
+	length := bits.Len64(limit)
+	return Level(floating | (length-32)<<19 | int(limit>>(length-20)&(1<<19-1)))
+}
+
+// Limit returns the limit of a level. For NoLevel it is more than any limit.
+func (l Level) Limit() uint64 {
+	switch {
+	case l < floating:
+		return uint64(l)
+	case l == NoLevel:
+		return math.MaxUint64
+	}
+	return (1<<19 | uint64(l)&(1<<19-1)) << (l>>19&31 + 12)
+}

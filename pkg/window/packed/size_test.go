@@ -165,3 +165,15 @@ func TestDebtIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestLevels: a level is exact below 255 * 2^24, and above that less than 2^-19 too small, in the order of limits.
+func TestLevels(t *testing.T) {
+	last := Level(0)
+	for _, limit := range []uint64{0, 1, 1 << 31, 0xff<<24 - 1, 0xff << 24, 1<<32 - 2, 1 << 32, 1<<32 + 1<<14, 500_000e6, 1<<52 - 1, 1 << 52, window.MaxHits} {
+		l := LevelOf(limit)
+		if got := l.Limit(); got > limit || limit-got > limit>>19 || limit < 0xff<<24 && got != limit || l < last || l == NoLevel {
+			t.Errorf("the level of %d is %#x, of %d, after %#x", limit, uint32(l), got, uint32(last))
+		}
+		last = l
+	}
+}
