@@ -8,41 +8,42 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// BenchmarkBudget measures a plain hit, and a reservation with its settlement, on so many keys.
-func BenchmarkBudget(b *testing.B, s window.Store, keys int) {
-	names := make([]string, keys)
-	for i := range names {
-		names[i] = fmt.Sprintf("{budget:%d}", i)
+// BudgetCalls returns two calls of a store for a benchmark, on so many keys: a plain hit, and a reservation with its settlement.
+// Each log of the second has so many reservations of other streams.
+func BudgetCalls(b *testing.B, s window.Store, l window.Limit, keys, others int) (plain, budget func()) {
+	var names []string
+	for i := range keys {
+		names = append(names, fmt.Sprintf("{budget:%d}", i))
 	}
 	streams := window.StreamID(1 << 40) // each has its own
-	for _, l := range []window.Limit{
-		{Hits: 1 << 31, Window: time.Second},
-		{Hits: 1 << 31, Window: 24 * time.Hour, Policy: window.Fixed},
-	} {
-		hit := func(b *testing.B, c window.Check) {
-			var d [1]window.Decision
-			if _, err := s.Take(b.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || !d[0].Allowed {
-				b.Fatalf("%+v, error %v", d, err)
-			}
+	checks, d, costs := make([]window.Check, 1), make([]window.Decision, 1), make([]window.Check, 1)
+	hit := func() {
+		if _, err := s.Take(b.Context(), window.MayWait, checks, d); err != nil || !d[0].Allowed {
+			b.Fatalf("%+v, error %v", d, err)
 		}
-		b.Run(l.Policy.String()+"/plain", func(b *testing.B) {
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				hit(b, window.Check{Key: names[i%keys], Limit: l, Cost: 1})
-			}
-		})
-		b.Run(l.Policy.String()+"/reserve and settle", func(b *testing.B) {
-			b.ReportAllocs()
-			costs := make([]window.Check, 1)
-			for i := 0; b.Loop(); i++ {
-				streams++
-				c := window.Check{Key: names[i%keys], Limit: l, Cost: 5, Stream: streams, Budget: budgetOf10s}
-				hit(b, c)
-				costs[0] = spends(c, 1)
-				if _, err := s.(window.Releaser).End(b.Context(), window.Ending{Stream: c.Stream, Deny: 10 * time.Second, Costs: costs}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
+	forever := &window.Budget{Hold: time.Hour}
+	reserve := func(key string) {
+		streams++
+		checks[0] = window.Check{Key: key, Limit: l, Cost: 5, Stream: streams, Budget: forever}
+		hit()
+	}
+	for i := range keys * others {
+		reserve("of " + names[i%keys])
+	}
+	turn, turnOfBudget := 0, 0
+	plain = func() {
+		turn++
+		checks[0] = window.Check{Key: names[turn%keys], Limit: l, Cost: 1}
+		hit()
+	}
+	budget = func() {
+		turnOfBudget++
+		reserve("of " + names[turnOfBudget%keys])
+		costs[0] = spends(checks[0], 1)
+		if _, err := s.(window.Releaser).End(b.Context(), window.Ending{Stream: streams, Deny: 10 * time.Second, Costs: costs}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return plain, budget
 }
