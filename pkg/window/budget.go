@@ -18,6 +18,9 @@ const maxPerByte = 4294
 // that names its costs: a second call for the same end changes nothing meanwhile.
 const MinSettled = 10 * time.Second
 
+// MaxHolds is the most reservations that the log of a budget has, with those that have expired while they still count.
+const MaxHolds = 2 * MaxInFlight
+
 // A Budget makes a check reserve its cost for the check's stream, instead of spending it. [Releaser.End]
 // settles it: the reservation goes, and the log records the true cost. A limit has one Budget, which never
 // changes; its checks point at it.
@@ -62,8 +65,9 @@ type Ending struct {
 	// Deny is for how long later checks of the stream are denied, because a check may arrive after the end
 	// of its stream. Zero or less denies none, but see [MinSettled].
 	Deny time.Duration
-	// Costs are what the stream has cost, as far as that is known: for each budget its log, and the cost.
-	// Their mode is [Always], and no two have one log. They need no [Check.Budget] and no [Check.Stream].
+	// Costs are what the stream has cost: for each budget its log, and the cost. The mode [Always] says that it is
+	// known. [Enforce] says that it is an estimate, which counts only if the stream has reserved nothing in the log.
+	// No two have one log. They need no [Check.Budget] and no [Check.Stream].
 	Costs []Check
 	// Bytes is the number of bytes that the stream has sent to the client, for [Budget.PerByte].
 	Bytes uint64
@@ -75,14 +79,14 @@ type Ending struct {
 }
 
 // Valid returns an error that wraps [ErrBadCheck] if e names no stream, or a cost that [Validate] refuses
-// or that is not of mode [Always] and of any policy but [InFlight], or two costs of one log.
+// or that is not of mode [Always] or [Enforce] and of any policy but [InFlight], or two costs of one log.
 func (e *Ending) Valid() error {
 	if e.Stream == 0 {
 		return fmt.Errorf("%w: an end of no stream", ErrBadCheck)
 	}
 	for i := range e.Costs {
-		if c := &e.Costs[i]; c.Mode != Always || c.Limit.Policy == InFlight {
-			return fmt.Errorf("%w: cost %d has the mode %v and the policy %v, want %v and a policy that spends", ErrBadCheck, i, c.Mode, c.Limit.Policy, Always)
+		if c := &e.Costs[i]; c.Mode != Always && c.Mode != Enforce || c.Limit.Policy == InFlight {
+			return fmt.Errorf("%w: cost %d has the mode %v and the policy %v, want %v or %v and a policy that spends", ErrBadCheck, i, c.Mode, c.Limit.Policy, Always, Enforce)
 		}
 	}
 	if namesTwice(e.Costs) {
@@ -120,8 +124,8 @@ type SettledLog struct {
 type Releaser interface {
 	// End gives back all that a stream holds in logs of [InFlight], and settles all that it has reserved. For
 	// each budget it records at once, and even over the limit: what the end says that the stream has cost; if
-	// it does not say so, nothing if the upstream was not reached, and otherwise what [Budget] says. A cost of
-	// a log in which the stream has reserved nothing is charged too, unless [Ending.Denied].
+	// it does not say so, nothing if the upstream was not reached, and otherwise what [Budget] says. A cost or an
+	// estimate for a log in which the stream has reserved nothing is charged too, unless [Ending.Denied].
 	//
 	// Later checks of the stream are denied for [Ending.Deny]. While they are denied, a second
 	// End of the stream changes nothing. An invalid ending is an

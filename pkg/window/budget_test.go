@@ -73,7 +73,8 @@ func TestEndingValid(t *testing.T) {
 		"no stream":    {Ending{Costs: []Check{cost}}, "an end of no stream"},
 		"no key":       {Ending{Stream: 1, Costs: []Check{{Mode: Always}}}, "has no key"},
 		"twice":        {Ending{Stream: 1, Costs: []Check{cost, cost}}, "two costs have one log"},
-		"another mode": {Ending{Stream: 1, Costs: []Check{ask("k", time.Minute, 100, 5)}}, "cost 0 has the mode enforce"},
+		"an estimate":  {Ending{Stream: 1, Costs: []Check{ask("k", time.Minute, 100, 5)}}, ""},
+		"another mode": {Ending{Stream: 1, Costs: []Check{{Key: "k", Mode: Observe}}}, "cost 0 has the mode observe"},
 		"in flight":    {Ending{Stream: 1, Costs: []Check{{Key: "k", Mode: Always, Stream: 1, Limit: Limit{Policy: InFlight, Window: time.Second}}}}, "the policy in_flight"},
 	} {
 		err := tt.end.Valid()

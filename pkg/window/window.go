@@ -208,8 +208,10 @@ type Decision struct {
 	// Reserved is what streams have reserved in the log of a check with a [Budget], after the
 	// decision. Remaining does not count it. Reservations that have expired are not in it: they are spent.
 	Reserved uint64
-	// Repeated is true if the check is a repeat of a charge with the same [Check.Once]: it has room
-	// because that charge had it, and charges nothing.
+	// HoldsFull is true if the check was denied only because the log has [MaxHolds] reservations.
+	HoldsFull bool
+	// Repeated is true if the check is a repeat of a charge with the same [Check.Once], or if the stream of a check with a
+	// [Budget] has reserved its cost before: it has room because it had it then, and charges nothing. It says nothing of a check with a Budget whose group is denied.
 	Repeated bool
 }
 

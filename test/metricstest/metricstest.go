@@ -42,6 +42,7 @@ var labelValues = map[string][]string{
 		"above_estimate: it cost more than it had reserved",
 		"unreserved: it cost something and had reserved nothing",
 		"expired: it ended after hold; its estimate was spent",
+		"retried: Envoy tried it more than once",
 	},
 	"slidegate_authorizations_total": {
 		"authenticated", "anonymous", "missing", "malformed", "unknown", "disabled", "oversized", "limited",

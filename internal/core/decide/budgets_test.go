@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,9 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/core/fallback"
 	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // budget is a limit of 1000 an hour that reserves 100, and at most 500, for a minute.
@@ -113,7 +118,7 @@ func TestBudget(t *testing.T) {
 	}
 	decide(t, f.Decider, ask("b", "via_upstream", 700, "tokens=x"))
 	f.stands("tokens=x", "left 180, reserved 0")
-	f.counts.want(t, "held_nothing 1, released 2, tokens above_estimate 200: 1, tokens reserved 300: 2, tokens reserved 500: 1, tokens settled 120: 1, tokens settled 700: 1")
+	f.counts.want(t, "held_nothing 1, released 2, tokens above_estimate 200: 1, tokens reserved 300: 1, tokens reserved 500: 1, tokens settled 120: 1, tokens settled 700: 1")
 }
 
 // used is a Recorder that keeps how much of a budget is used.
@@ -230,7 +235,13 @@ func TestSettlements(t *testing.T) {
 		"2^63":                        {end{ending: "via_upstream", cost: 1 << 62}, 800, "misused 1, released 1, tokens unknown 200: 1", inflight.MisuseCost},
 		"denied":                      {end{ending: "request_rate_limited", cost: 50, unheld: true}, 1000, "held_nothing 1", ""},
 		"fail-open":                   {end{ending: "via_upstream", cost: 50, unheld: true}, 950, "held_nothing 1, tokens unreserved 50: 1", ""},
-		"fail-open, unknown":          {end{ending: "via_upstream", cost: -1, unheld: true}, 1000, "held_nothing 1", ""},
+		"fail-open, unknown":          {end{ending: "via_upstream", cost: -1, unheld: true, wire: "199"}, 900, "held_nothing 1, tokens unreserved 100: 1", ""},
+		"fail-open, NaN":              {end{ending: "via_upstream", cost: -1, unheld: true, wire: "1", text: "NaN"}, 900, "held_nothing 1, misused 1, tokens unreserved 100: 1", inflight.MisuseCost},
+		"fail-open, no budget named":  {end{ending: "via_upstream", cost: -1, unheld: true, wire: "199", ds: "none"}, 1000, "held_nothing 1", ""},
+		"fail-open, nothing sent":     {end{ending: "via_upstream", cost: -1, unheld: true, wire: "0"}, 1000, "held_nothing 1", ""},
+		"fail-open, sent unknown":     {end{ending: "via_upstream", cost: -1, unheld: true}, 1000, "held_nothing 1", ""},
+		"denied, and something sent":  {end{ending: "request_rate_limited", cost: -1, unheld: true, wire: "199"}, 1000, "held_nothing 1", ""},
+		"three times the estimate":    {end{ending: "via_upstream", cost: -1, unheld: true, wire: "1", ds: "thrice=x"}, 700, "held_nothing 1, thrice unreserved 300: 1", ""},
 		"bytes":                       {end{ending: "via_upstream", cost: -1, sent: "101", ds: "bytes=x"}, 949, "bytes unknown 51: 1, released 1", ""},
 		"bytes above the estimate":    {end{ending: "via_upstream", cost: -1, sent: "90000", ds: "bytes=x"}, 800, "bytes unknown 200: 1, released 1", ""},
 		"unknown bytes":               {end{ending: "via_upstream", cost: -1, sent: "?", ds: "bytes=x"}, 800, "bytes unknown 200: 1, released 1", ""},
@@ -239,7 +250,7 @@ func TestSettlements(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newBudgets(t, nil)
 			ds := "tokens=x"
-			if tt.ds == "bytes=x" {
+			if strings.HasSuffix(tt.ds, "=x") {
 				ds = tt.ds
 			}
 			if !tt.unheld {
@@ -259,6 +270,9 @@ func TestSettlements(t *testing.T) {
 			}
 			f.counts.want(t, tt.counts)
 			f.misused(tt.misuse)
+			if !tt.withhold {
+				decide(t, f.Decider, r) // once more
+			}
 			reserved := 0
 			if tt.withhold {
 				reserved = 200
@@ -313,6 +327,41 @@ func TestSettlementInParts(t *testing.T) {
 	}
 }
 
+// TestSettlementNamed: a descriptor without a cost names the budget, and changes nothing if another one has the cost.
+func TestSettlementNamed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		costs string // of the descriptors tokens=x; - says nothing
+		held  bool
+		want  string
+	}{
+		"before the cost":      {"- 50", true, "left 950, reserved 0"},
+		"behind the cost":      {"50 -", true, "left 950, reserved 0"},
+		"alone":                {"-", true, "left 800, reserved 0"},
+		"twice, alone":         {"- -", true, "left 800, reserved 0"},
+		"without a hold":       {"- 50", false, "left 950, reserved 0"},
+		"alone without a hold": {"-", false, "left 900, reserved 0"},
+		"in two parts":         {"30 - 20", false, "left 950, reserved 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newBudgets(t, nil)
+			if tt.held {
+				decide(t, f.Decider, ask("a", "", 200, "tokens=x"))
+			}
+			r := ask("a", "via_upstream", -1)
+			for _, cost := range strings.Fields(tt.costs) {
+				d := ask("a", "", -1, "tokens=x").Descriptors[0]
+				if n, err := fmt.Sscan(cost, &d.Cost); n == 1 && err == nil {
+					d.Unpriced = false
+				}
+				r.Descriptors = append(r.Descriptors, d)
+			}
+			r.Reported.Upstream = "10"
+			decide(t, f.Decider, r)
+			f.stands("tokens=x", tt.want)
+		})
+	}
+}
+
 // TestLateSettlement: an estimate that has expired is spent, and a late end corrects it.
 func TestLateSettlement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -324,7 +373,7 @@ func TestLateSettlement(t *testing.T) {
 		f.counts.n = nil
 		decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x"))
 		f.stands("tokens=x", "left 920, reserved 0")
-		f.counts.want(t, "released 1, tokens expired 200: 1, tokens settled 50: 1")
+		f.counts.want(t, "released 1, tokens expired 200: 1")
 		time.Sleep(59*time.Minute + time.Millisecond)
 		f.stands("tokens=x", "left 950, reserved 0") // the estimate without a stream is an hour old
 	})
@@ -335,12 +384,14 @@ func TestSettlementAfterAChange(t *testing.T) {
 	for name, tt := range map[string]struct {
 		terms  rules.Terms
 		counts string
+		left   int // negative: there is no limit
 	}{
-		"the same window":     {budget(func(l *rules.Limit) { l.Hits = 2000 }), "released 1, tokens settled 50: 1"},
-		"another window":      {budget(func(l *rules.Limit) { l.Window = time.Minute }), "released 1, tokens unknown 200: 1, tokens unreserved 50: 1"},
-		"no budget any more":  {per(1000, time.Hour), "released 1, tokens unknown 200: 1"},
-		"no limit any more":   {rules.Terms{Unlimited: true}, "released 1, tokens unknown 200: 1"},
-		"the rule is removed": {rules.Terms{}, "released 1"},
+		"the same window":        {budget(func(l *rules.Limit) { l.Hits = 2000 }), "released 1, tokens settled 50: 1", 1950},
+		"another window":         {budget(func(l *rules.Limit) { l.Window = time.Minute }), "released 1, tokens unknown 200: 1, tokens unreserved 50: 1", 950},
+		"no budget any more":     {per(1000, time.Hour), "released 1, tokens unknown 200: 1", 950},
+		"no budget, and a bound": {per(100, time.Hour), "released 1, tokens unknown 200: 1", 50},
+		"no limit any more":      {rules.Terms{Unlimited: true}, "released 1, tokens unknown 200: 1", -1},
+		"the rule is removed":    {rules.Terms{}, "released 1", -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newBudgets(t, nil)
@@ -355,9 +406,39 @@ func TestSettlementAfterAChange(t *testing.T) {
 			}
 			f.Swap(rs)
 			f.counts.n = nil
-			decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x"))
+			for range 2 {
+				decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x"))
+				f.counts.n["held_nothing"] = 0
+			}
+			delete(f.counts.n, "held_nothing")
 			f.counts.want(t, tt.counts)
+			if tt.left >= 0 && f.left("tokens=x") != uint64(tt.left) {
+				t.Errorf("%d are left, want %d", f.left("tokens=x"), tt.left)
+			}
 		})
+	}
+}
+
+// TestSettlementWithoutTheCustomer: the customer source fails at the end of a request, which pays its true cost all the
+// same.
+func TestSettlementWithoutTheCustomer(t *testing.T) {
+	for cost, want := range map[int]string{50: "left 950, reserved 0", 700: "left 300, reserved 0", 200: "left 800, reserved 0", -1: "left 800, reserved 0"} {
+		source := &tableResolver{answers: map[string]tier.Answer{secrets.Digest("k"): known(tier.Subject{ID: "zeta", Tier: "starter"})}}
+		f := newFlight(t, func(o *Options) { o.Subjects, o.Wait, o.DenyUnresolved = source, time.Second, true })
+		rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: directory(t)})
+		r := rule("tokens", budget(nil), one("budget", "tokens"), anyOf("api_key"))
+		if r.Domain = "edge"; rs.Add(r) != nil {
+			t.Fatal("Add")
+		}
+		f.Swap(rs)
+		const ds = "budget=tokens api_key=k"
+		decide(t, f.Decider, ask("a", "", 200, ds))
+		f.stands(ds, "left 800, reserved 200")
+		answers := source.answers
+		source.answers = map[string]tier.Answer{secrets.Digest("k"): {Unavailable: true}}
+		decide(t, f.Decider, ask("a", "via_upstream", cost, ds))
+		source.answers = answers
+		f.stands(ds, want)
 	}
 }
 
@@ -375,9 +456,82 @@ func TestSettlementFails(t *testing.T) {
 	f.stands("tokens=x", "left 950, reserved 0")
 }
 
-// TestSettlementWithoutTheStore: a reservation of the local store during an outage is charged to the shared one.
+// An outage is a store that may be away.
+type outage struct {
+	*memstore.Store
+	away bool
+}
+
+var errAway = errors.New("away")
+
+func (o *outage) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if o.away {
+		return true, errAway
+	}
+	return o.Store.Take(ctx, wait, checks, decisions)
+}
+
+func (o *outage) End(ctx context.Context, e window.Ending) (window.Settled, error) {
+	if o.away {
+		return window.Settled{}, errAway
+	}
+	return o.Store.End(ctx, e)
+}
+
+// TestSettlementWithoutTheStore: a reservation of the local store during an outage is charged to the shared one when the
+// stream ends, even if its cost is unknown, and even if the first end fails.
 func TestSettlementWithoutTheStore(t *testing.T) {
-	f := newBudgets(t, nil)
-	decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x")) // the request has passed without a reservation
-	f.stands("tokens=x", "left 950, reserved 0")
+	for name, tt := range map[string]struct {
+		cost   int
+		wire   string
+		early  bool // the first end comes during the outage
+		counts string
+		want   string
+	}{
+		"a cost":               {50, "10", false, "released 1, tokens unreserved 50: 1", "left 950, reserved 0"},
+		"unknown":              {-1, "10", false, "released 1, tokens unreserved 200: 1", "left 800, reserved 0"},
+		"unknown, not said":    {-2, "", false, "released 1, tokens unreserved 200: 1", "left 800, reserved 0"},
+		"nothing sent":         {-1, "0", false, "released 1", "left 1000, reserved 0"},
+		"unknown, ended early": {-1, "10", true, "failed 1, held_nothing 1, tokens unreserved 200: 1", "left 800, reserved 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &outage{Store: memstore.New(memstore.Options{})}
+			local, err := fallback.New(fallback.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := newFlight(t, func(o *Options) { o.Store, o.Local = store, local })
+			rs := rules.NewRules(rules.Identity{Secrets: secrets})
+			r := rule("tokens", budget(nil), anyOf("tokens"))
+			if r.Domain, r.Storage.OnError = "edge", rules.StoreErrorLocal; rs.Add(r) != nil {
+				t.Fatal("Add")
+			}
+			f.Swap(rs)
+			store.away = true
+			if v := decide(t, f.Decider, ask("a", "", 200, "tokens=x")); !v.Allowed {
+				t.Fatal("denied")
+			}
+			end := func() error {
+				r := ask("a", "via_upstream", tt.cost, "tokens=x")
+				if tt.cost == -2 {
+					r = ask("a", "http2.remote_reset", 0)
+				}
+				r.Reported.Upstream = tt.wire
+				_, err := decideErr(t.Context(), f.Decider, r)
+				return err
+			}
+			if tt.early && end() == nil {
+				t.Error("no error, so Envoy would not repeat the end")
+			}
+			store.away = false
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+			f.counts.want(t, tt.counts)
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+			f.stands("tokens=x", tt.want)
+		})
+	}
 }

@@ -162,7 +162,7 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 		return false
 	}
 	if c.batch.quota {
-		c.settleQuota()
+		c.verdict.SettleQuota(c.batch.checks, c.gen.rules.AllQuota())
 	}
 	n := len(c.batch.checks)
 	if n > 1 && n <= window.MaxChecks {

@@ -223,29 +223,6 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	s.Period.Period = check.Period
 }
 
-// settleQuota makes all quota limits observed if one alternative passes in any case, so that none of
-// them can deny. Such an alternative is an observed quota rule and, if every rule is a quota rule, a
-// descriptor without a rule. An unlimited descriptor has no quota, so it is no alternative.
-func (c *Call) settleQuota() {
-	v := &c.verdict
-	all, passes := c.gen.rules.AllQuota(), false
-	for i := range v.Limits {
-		s := &v.Limits[i]
-		passes = passes || s.Quota && s.Mode == window.Observe
-	}
-	for i := range v.Matches {
-		passes = passes || all && !v.Matches[i].Unlimited && !v.HasLimit(i)
-	}
-	if !passes {
-		return
-	}
-	for i := range v.Limits {
-		if v.Limits[i].Mode == window.Any {
-			v.Limits[i].Mode, c.batch.checks[i].Mode = window.Observe, window.Observe
-		}
-	}
-}
-
 // warnOverride warns that a rule ignores an override in a record of a customer source. For the tiers
 // file, the configuration has warned already.
 func (c *Call) warnOverride(r *rules.Rule, who *identity.Subject, o *tier.Override) {

@@ -3,10 +3,9 @@ package decide
 import (
 	"context"
 	"fmt"
-	"slices"
+	"log/slog"
 
 	"github.com/slidegate/slidegate/internal/core/inflight"
-	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -36,10 +35,11 @@ func (c *Call) settle(ctx context.Context, wait bool) (decided bool, err error) 
 		c.countSettled(settled.Logs, c.verdict.Limits[n:])
 	}
 	c.keepChecks(n)
+	c.correct(settled.Logs)
 	d.opts.Meters.Ended(result)
 	if result == inflight.EndReleased {
 		d.waiters.Ended()
-		if n > 0 {
+		if len(c.batch.checks) > 0 {
 			return c.decide(ctx, wait)
 		}
 	}
@@ -56,22 +56,23 @@ func (c *Call) keepChecks(n int) {
 }
 
 // partBudgets moves the checks of budgets behind the others, and returns how many those are. A cost of a
-// subject that the customer source could not find goes: the log of its reservation is unknown. Costs of one
-// log, such as input and output in two descriptors, become one.
+// subject that the customer source could not find is one of the others: the log of its reservation is unknown. Costs of
+// one log, such as input and output in two descriptors, become one.
 func (c *Call) partBudgets() (n int) {
 	checks, limits := c.batch.checks, c.verdict.Limits
 	kept := 0
 	for i := range limits {
 		s := &limits[i]
+		budget := s.Limit.Budget != nil && s.Source != verdict.SourceUnresolved
 		if s.Limit.Budget != nil {
 			c.req.Descriptors[s.Descriptor].Ends = true // no rule counts it as a request
 		}
-		if s.Limit.Budget != nil && (s.Source == verdict.SourceUnresolved || addCost(checks[n:kept], &checks[i])) {
+		if budget && inflight.AddCost(checks[n:kept], &checks[i]) {
 			continue
 		}
-		checks[kept], limits[kept], checks[i], limits[i] = checks[i], limits[i], checks[kept], limits[kept]
-		if s = &limits[kept]; s.Limit.Budget == nil {
-			checks[n], limits[n], checks[kept], limits[kept] = checks[kept], limits[kept], checks[n], limits[n]
+		c.swap(kept, i)
+		if !budget {
+			c.swap(n, kept)
 			n++
 		}
 		kept++
@@ -80,13 +81,27 @@ func (c *Call) partBudgets() (n int) {
 	return n
 }
 
-// addCost adds a cost to that of the same log among others, and reports whether there is one.
-func addCost(others []window.Check, cost *window.Check) (ok bool) {
-	i := slices.IndexFunc(others, func(o window.Check) bool { return o.Log() == cost.Log() })
-	if i >= 0 {
-		others[i].Cost = min(others[i].Cost+cost.Cost, rules.MaxCost)
+func (c *Call) swap(i, j int) {
+	checks, limits := c.batch.checks, c.verdict.Limits
+	checks[i], limits[i], checks[j], limits[j] = checks[j], limits[j], checks[i], limits[i]
+}
+
+// correct keeps those checks of an ended stream that are to be charged, and changes those whose logs have an estimate
+// instead of their cost: see [inflight.Correct].
+func (c *Call) correct(logs []window.SettledLog) {
+	n := 0
+	for i := range c.batch.checks {
+		s, check := &c.verdict.Limits[i], &c.batch.checks[i]
+		if inflight.Correct(check, logs, s.Rule, s.Limit.Budget != nil) {
+			s.Mode, s.Cost = check.Mode, check.Cost
+			if s.Limit.Budget != nil {
+				s.Source = verdict.SourceRule // its log is known now
+			}
+			c.swap(n, i)
+			n++
+		}
 	}
-	return i >= 0
+	c.keepChecks(n)
 }
 
 // countReserved counts what a decided request has reserved, and reports the budgets that it met.
@@ -96,7 +111,10 @@ func (c *Call) countReserved() {
 		if check.Budget == nil || s.DecidedBy != verdict.ByStore || check.Cost == 0 {
 			continue
 		}
-		if c.decider.counts && c.verdict.Allowed && s.Mode.Charged(true, s.Decision.Allowed) {
+		if s.Decision.HoldsFull {
+			c.decider.warn(inflight.BudgetHoldsFull, slog.Any("rule", s.Rule), slog.Int("most", window.MaxHolds))
+		}
+		if c.decider.counts && c.verdict.Allowed && !s.Decision.Repeated && s.Mode.Charged(true, s.Decision.Allowed) {
 			c.meter(s.Rule).Budget(inflight.BudgetReserved, s.Cost)
 		}
 		if r := c.decider.opts.Recorder; r != nil {
@@ -118,7 +136,7 @@ func (c *Call) countSettled(logs []window.SettledLog, limits []LimitStatus) {
 			}
 		}
 		if rule != nil && c.decider.counts { // otherwise a reload has removed it
-			inflight.OutcomesOf(l, c.meter(rule).Budget)
+			inflight.OutcomesOf(&c.req, l, c.meter(rule).Budget)
 		}
 	}
 }

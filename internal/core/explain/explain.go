@@ -141,6 +141,8 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, m *decide.Match, log w
 		e.addf("    cost  %d, has no room until an active request ends", s.Cost)
 	case d.Never:
 		e.addf("    cost  %d, more than the limit: it is denied however long the caller waits", s.Cost)
+	case d.HoldsFull:
+		e.addf("    cost  %s, has no room: %d requests have reserved a part of the budget, the most at once", rules.Amount(s.Cost, s.Limit.Currency), window.MaxHolds)
 	case s.Limit.Budget != nil && d.Allowed:
 		e.addf("    cost  %s, has room: %s", rules.Amount(s.Cost, s.Limit.Currency), s.Limit.AppendUse(nil, s.Spent(), d.Reserved))
 	case s.Limit.Budget != nil:

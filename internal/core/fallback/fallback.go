@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// knownLogs is the number of logs whose use is known at most.
+// knownLogs is the number of logs whose use is known at most, and of streams whose reservations are.
 const knownLogs = 100_000
 
 // Options change how a [Store] decides. The zero value is usable.
@@ -66,7 +67,8 @@ type Store struct {
 	clock     func() time.Duration
 	store     *memstore.Store // of what this process admits
 	known     *otter.Cache[window.LogID, *knownUse]
-	span      time.Duration // see knownUse
+	span      time.Duration                                 // see knownUse
+	reserved  *otter.Cache[window.StreamID, []window.Check] // see Reserved
 }
 
 var (
@@ -134,6 +136,10 @@ func New(o Options) (*Store, error) {
 		return nil, fmt.Errorf("fallback: %w", err)
 	}
 	s.known = known
+	s.reserved, err = otter.New(&otter.Options[window.StreamID, []window.Check]{MaximumSize: knownLogs, Executor: func(f func()) { f() }})
+	if err != nil {
+		return nil, fmt.Errorf("fallback: %w", err)
+	}
 	s.store = memstore.New(o.Memory)
 	s.clock = s.store.Now
 	return s, nil
@@ -225,11 +231,36 @@ func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisio
 			return true, err
 		}
 	}
+	s.noteReserved(folded, answers)
 	for i, j := range answer {
 		decisions[i] = answers[j]
 	}
 	return true, nil
 }
+
+// noteReserved notes what the stream of a decided group has reserved here.
+func (s *Store) noteReserved(checks []window.Check, decisions []window.Decision) {
+	for i := range checks {
+		if c := checks[i]; c.Budget != nil && c.Cost > 0 && window.GroupAllowed(checks, decisions) && c.Mode.Charged(true, decisions[i].Allowed) {
+			stream := c.Stream
+			c.Mode, c.Stream, c.Budget = window.Enforce, 0, nil
+			before, _ := s.reserved.GetIfPresent(stream)
+			if same := func(o window.Check) bool { return o.Log() == c.Log() }; !slices.ContainsFunc(before, same) {
+				s.reserved.Set(stream, append(slices.Clip(before), c))
+			}
+		}
+	}
+}
+
+// Reserved returns what a stream has reserved here, of which the shared store knows nothing, as estimates of a
+// [window.Ending]. The limits are whole. Call Settled when the shared store has charged them.
+func (s *Store) Reserved(stream window.StreamID) []window.Check {
+	checks, _ := s.reserved.GetIfPresent(stream)
+	return checks
+}
+
+// Settled forgets what a stream has reserved here.
+func (s *Store) Settled(stream window.StreamID) { s.reserved.Invalidate(stream) }
 
 // A quota is what this process may admit of a limit.
 type quota struct {

@@ -39,8 +39,9 @@ type Request struct {
 type Reported struct {
 	// Cost is a number: the cost of the descriptors that are [Descriptor.Unpriced].
 	Cost string
-	// Upstream and Downstream are how many bytes went to the upstream, and of the response to the client.
-	Upstream, Downstream string
+	// Upstream and Downstream are how many bytes went to the upstream, and of the response to the client. Attempts is how
+	// often Envoy has tried the request.
+	Upstream, Downstream, Attempts string
 }
 
 // A Caller is the answer that an adapter got for one API key.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,6 +70,9 @@ const (
 	MisuseEndWithoutStream = "the descriptor slidegate=end came without the id of its stream and was ignored: send x-slidegate-stream in initial_metadata of the filter that ends streams"
 )
 
+// BudgetHoldsFull is the log line about [window.Decision.HoldsFull].
+const BudgetHoldsFull = "a budget has denied a request because too many requests have reserved a part of it, although it is not used up: shorten hold, or count by more keys"
+
 // An EndResult is what the end of a stream did.
 type EndResult uint8
 
@@ -92,6 +96,12 @@ type Releases struct {
 	Store, Local window.Releaser
 }
 
+// A reserver is a local store that knows what streams have reserved there: the shared store charges it when they end.
+type reserver interface {
+	Reserved(stream window.StreamID) []window.Check
+	Settled(stream window.StreamID)
+}
+
 // Release ends the stream of a request: it gives back what the stream holds in flight, and settles what it
 // has reserved. costs are what the request says that it has cost. settled is what the shared store has
 // changed. After an error the stream may still hold something, until its hold time ends.
@@ -107,10 +117,21 @@ func (r Releases) Release(ctx context.Context, req *identity.Request, costs []wi
 		end.Bytes = min(sent, rules.MaxCost)
 	}
 	released := false
+	local, _ := r.Local.(reserver)
+	if local != nil && !end.Denied && !end.Unreached {
+		for _, c := range local.Reserved(req.Stream) {
+			i := slices.IndexFunc(costs, func(o window.Check) bool { return o.Log() == c.Log() })
+			if i < 0 {
+				end.Costs = append(slices.Clip(end.Costs), c)
+			} else if costs[i].Mode == window.Enforce {
+				costs[i].Cost = c.Cost
+			}
+		}
+	}
 	if r.Local != nil {
-		local := end
-		local.Denied = true // a stream that it has not admitted costs nothing there
-		was, _ := r.Local.End(ctx, local)
+		there := end
+		there.Costs, there.Denied = costs, true // a stream that it has not admitted costs nothing there
+		was, _ := r.Local.End(ctx, there)
 		released = was.Released // a local store has no error
 	}
 	if r.Store == nil && r.Local == nil {
@@ -118,8 +139,16 @@ func (r Releases) Release(ctx context.Context, req *identity.Request, costs []wi
 	}
 	if r.Store != nil {
 		settled, err = r.Store.End(ctx, end)
-		if err != nil && (!released || len(costs) > 0) {
+		if err != nil && (!released || len(end.Costs) > 0) {
 			return settled, EndFailed, err
+		}
+		if local != nil {
+			local.Settled(req.Stream)
+		}
+	}
+	for i := range settled.Logs {
+		if l := &settled.Logs[i]; l.Cost >= len(costs) {
+			l.Cost = -1 // the request does not name it
 		}
 	}
 	if !released && !settled.Released {
@@ -173,8 +202,8 @@ func (st *Stream) name(req *identity.Request, check *window.Check) (ok bool) {
 }
 
 // Reserve makes a check under a budget reserve what a descriptor may cost, for the stream of the request. If
-// the stream has ended, the check is for what it has cost. It returns the cost, and false if the check cannot
-// be made: what an ended stream has cost is unknown then.
+// the stream has ended, the check is for what it has cost, or, if that is unknown, for an estimate: see
+// [window.Ending]. It returns the cost, and false if there is nothing to check.
 func (st *Stream) Reserve(req *identity.Request, d *identity.Descriptor, b *rules.Budget, check *window.Check) (cost uint64, ok bool) {
 	cost, said, valid := priceOf(req, d)
 	switch {
@@ -188,7 +217,11 @@ func (st *Stream) Reserve(req *identity.Request, d *identity.Descriptor, b *rule
 		if said && !valid {
 			st.misuse = MisuseCost
 		}
-		return cost, said && valid
+		if said && valid {
+			return cost, true
+		}
+		check.Mode = window.Enforce
+		return b.Reserve, req.Stream != 0 && req.EndsStream() && reached(req)
 	}
 	st.Reserves, check.Budget = true, &b.Budget
 	named := st.name(req, check)
@@ -202,6 +235,12 @@ func (st *Stream) Reserve(req *identity.Request, d *identity.Descriptor, b *rule
 		st.misuse = MisuseBudgetNoStream
 	}
 	return cost, true
+}
+
+// reached reports whether the ended stream of a request has sent something to the upstream.
+func reached(req *identity.Request) bool {
+	sent, err := strconv.ParseUint(req.Reported.Upstream, 10, 64)
+	return err == nil && sent > 0 && req.Ending != endedByLimit
 }
 
 // priceOf returns the cost of a descriptor. said is false if the call has none, and valid if it is no number

@@ -31,3 +31,25 @@ func (v *Verdict) SettleModes(checks []window.Check) {
 		}
 	}
 }
+
+// SettleQuota makes all quota limits observed if one alternative passes in any case, so that none of
+// them can deny. Such an alternative is an observed quota rule and, if every rule is a quota rule (all), a
+// descriptor without a rule. An unlimited descriptor has no quota, so it is no alternative. checks are those of the limits.
+func (v *Verdict) SettleQuota(checks []window.Check, all bool) {
+	passes := false
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		passes = passes || s.Quota && s.Mode == window.Observe
+	}
+	for i := range v.Matches {
+		passes = passes || all && !v.Matches[i].Unlimited && !v.HasLimit(i)
+	}
+	if !passes {
+		return
+	}
+	for i := range v.Limits {
+		if v.Limits[i].Mode == window.Any {
+			v.Limits[i].Mode, checks[i].Mode = window.Observe, window.Observe
+		}
+	}
+}

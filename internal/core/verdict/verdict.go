@@ -213,7 +213,7 @@ func (v *Verdict) Fold(decisions []window.Decision, shadow bool) {
 	v.Allowed = group.Allowed() || shadow
 	if quota >= 0 {
 		// If the best alternative has no room, none has, and the group denies. After
-		// settleQuota the alternatives cannot deny and are not decisive.
+		// SettleQuota the alternatives cannot deny and are not decisive.
 		if q := &v.Limits[quota]; q.MayDeny() && (v.Decisive < 0 || q.Stricter(&v.Limits[v.Decisive])) {
 			v.Decisive = quota
 		}

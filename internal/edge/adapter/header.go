@@ -15,11 +15,12 @@ const (
 	Cost              // the cost of a stream, if descriptors do not have it
 	Upstream          // how many bytes of a stream went to the upstream
 	Downstream        // how many bytes of its response went to the client
+	Attempts          // how often Envoy has tried the request
 )
 
 // Reported returns what a call says of the cost of its stream.
 func Reported(from *unary.Call) identity.Reported {
-	return identity.Reported{Cost: from.Kept[Cost], Upstream: from.Kept[Upstream], Downstream: from.Kept[Downstream]}
+	return identity.Reported{Cost: from.Kept[Cost], Upstream: from.Kept[Upstream], Downstream: from.Kept[Downstream], Attempts: from.Kept[Attempts]}
 }
 
 // Kept names these fields, for unary.Options.Keep.
@@ -32,6 +33,7 @@ var Kept = []unary.KeptField{
 	Cost:       {Name: "x-rls-cost", Value: func(value string) string { return atMost(present(value), maxKept) }},
 	Upstream:   {Name: "x-rls-wire", Value: func(value string) string { return atMost(present(value), maxKept) }},
 	Downstream: {Name: "x-rls-sent", Value: func(value string) string { return atMost(present(value), maxKept) }},
+	Attempts:   {Name: "x-rls-attempts", Value: func(value string) string { return atMost(present(value), maxKept) }},
 }
 
 // maxKept bounds a kept value, in bytes. The ids of Envoy have 36. maxMCP bounds that of MCP, which has

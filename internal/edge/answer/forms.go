@@ -185,6 +185,9 @@ func appendDetail(dst []byte, s *decide.LimitStatus, now func() time.Time) []byt
 	case s.Decision.Never:
 		dst = append(append(dst, "This request costs "...), rules.Amount(s.Cost, s.Limit.Currency)...)
 		return append(appendLimit(appendRule(dst, ", more than is ever free under rule ", s), s), '.')
+	case s.Decision.HoldsFull:
+		dst = append(strconv.AppendUint(append(dst, "Already "...), window.MaxHolds, 10), " requests have reserved a part"...)
+		dst = appendRule(dst, " of the budget of rule ", s)
 	case s.Limit.Budget != nil:
 		dst = append(append(dst, "No room for "...), rules.Amount(s.Cost, s.Limit.Currency)...)
 		dst = appendRule(dst, " in the budget of rule ", s)

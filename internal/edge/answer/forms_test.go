@@ -43,6 +43,11 @@ func TestBudgets(t *testing.T) {
 			`"limit":1000,"window":60,"cost":40,"spent":900,"reserved":70,"retry_after":12,`,
 		},
 		{
+			of("", tokens, 1, window.Decision{Remaining: 300, Reserved: 700, HoldsFull: true, RetryAfter: 12 * time.Second}),
+			"Already 20000 requests have reserved a part of the budget of rule money; try again in 12 s.",
+			`"limit":1000,"window":60,"cost":1,"spent":0,"reserved":700,"retry_after":12,`,
+		},
+		{
 			of("usd", dollars, 490_000_001, window.Decision{Remaining: 484_500_000, Reserved: 3_100_000, RetryAfter: 4 * time.Hour}),
 			"No room for 490.000001 USD in the budget of rule money until Friday 12:30 UTC: 12.40 of 500.00 USD used, 3.10 reserved.",
 			`"limit":500000000,"window":2592000,"currency":"usd","cost":490000001,"spent":12400000,"reserved":3100000,"retry_after":14400,`,

@@ -50,7 +50,7 @@ type KeptField struct {
 }
 
 // MaxKept is how many header fields a call keeps at most.
-const MaxKept = 8
+const MaxKept = 9
 
 // A Handler answers one call. It appends the encoded answer to answer and returns the
 // result.

@@ -15,8 +15,8 @@ type budgets struct{ requests, units, thresholds *prometheus.CounterVec }
 
 func newBudgets(f factory) budgets {
 	return budgets{
-		requests:   f.counters("slidegate_budget_requests_total", "Requests under budgets, by what became of their cost. A request above its estimate is settled, too.", "domain", "rule", "outcome"),
-		units:      f.counters("slidegate_budget_units_total", "Units of these costs: tokens, or millionths of the currency. Those of above_estimate exceed the estimate, and are settled, too.", "domain", "rule", "outcome"),
+		requests:   f.counters("slidegate_budget_requests_total", "Requests under budgets, by what became of their cost. Those that were above their estimate, or retried, have another outcome, too.", "domain", "rule", "outcome"),
+		units:      f.counters("slidegate_budget_units_total", "Units of these costs: tokens, or millionths of the currency. Those of above_estimate exceed the estimate.", "domain", "rule", "outcome"),
 		thresholds: f.counters("slidegate_budget_events_total", "Events of budgets: 80 % of a budget is spent, or 100 %.", "domain", "rule", "threshold"),
 	}
 }

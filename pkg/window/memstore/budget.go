@@ -15,11 +15,9 @@ import (
 // more. So the bounds, the sweeper and the snapshot apply to it as to any log. It is limiting while it
 // matters. A group and a settlement lock the shards of both.
 //
-// The record of the stream has, behind the key of such a log, what [Store.End] needs to charge it without its
-// rule: see [appendTerms].
+// The record of the stream has, behind the key of such a log, what [Store.End] needs to charge it: see [appendTerms].
 const (
-	holdsOf = onceRecords + 1
-
+	holdsOf    = onceRecords + 1
 	termsBytes = 8 + 8 + 4 + 8 + 3*8 + 4 + 8
 )
 
@@ -156,7 +154,9 @@ func (s *Store) settleAll(end window.Ending, keys []byte) (settled window.Settle
 		c, cost := l.check(), -1
 		for i := range end.Costs {
 			if of := &end.Costs[i]; !done[i] && of.Log() == c.Log() {
-				done[i], cost = true, i
+				if done[i] = true; of.Mode == window.Always {
+					cost = i
+				}
 				c.Limit, c.Precision, c.Period, c.Cost = of.Limit, of.Precision, of.Period, of.Cost
 			}
 		}
@@ -164,7 +164,7 @@ func (s *Store) settleAll(end window.Ending, keys []byte) (settled window.Settle
 	}
 	for i := range end.Costs {
 		if c := end.Costs[i]; !done[i] && !end.Denied {
-			c.Budget = &window.Budget{Hold: window.MinHold}
+			c.Mode, c.Budget = window.Always, &window.Budget{Hold: window.MinHold}
 			err = s.settle(&c, &end, i, false, &settled, err)
 		}
 	}

@@ -21,6 +21,7 @@ type Reserved struct {
 	terms    terms
 	expired  int    // the first hold that has not expired
 	reserved uint64 // cost of the holds from there on
+	again    bool   // the stream had a hold when its check was judged
 }
 
 // terms are what decides when a log forgets.
@@ -125,10 +126,10 @@ func (h *Reserved) Growth(c *window.Check) int { return h.State.growthHold(c) }
 // whole limit. A stream that holds a cost already has room, and a stream that has ended has none.
 func (h *Reserved) Room(log *State, c *window.Check) bool {
 	s, v := &h.State, &h.State.view
-	switch {
+	switch h.again = s.Holds(); {
 	case s.ended > 0:
 		return false
-	case s.Holds():
+	case h.again:
 		return true
 	}
 	return v.used < c.Limit.Hits && v.total-v.live < maxHolds && log.view.Room(c.Limit.Hits-v.used, c.Cost)
@@ -244,8 +245,9 @@ func (h *Reserved) Answer(log *State, c *window.Check, room bool, d *window.Deci
 	rest.Limit.Hits -= taken
 	log.tokens -= int64(taken) // of a bucket
 	log.Answer(&rest, room, d)
-	d.Reserved = h.reserved
+	d.Reserved, d.Repeated = h.reserved, room && h.again && c.Cost > 0
 	d.Never = !room && need > limit
+	d.HoldsFull = !room && !d.Never && s.ended == 0 && v.total-v.live >= maxHolds && need <= d.Remaining
 	if v.used > 0 {
 		d.ResetAfter = max(d.ResetAfter, h.until(0))
 		switch {

@@ -57,7 +57,7 @@ const (
 	costMask = 1<<56 - 1
 	// maxHolds is the most holds of a log, tombstones included. A limit has at most
 	// MaxInFlight holds, so only [window.Always] and tombstones can reach it.
-	maxHolds = 2 * window.MaxInFlight
+	maxHolds = window.MaxHolds
 	// maxHoldEnds bounds the end of a hold, in milliseconds.
 	maxHoldEnds = window.MaxClock/coarse + int64(window.MaxWindow/time.Millisecond) + 1
 )

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -46,6 +47,15 @@ func TestBudgetsCluster(t *testing.T) {
 		}
 		return policytest.InFlightHarness{Stores: stores}
 	})
+	// An end that has failed in the middle comes again: it charges a stream that has reserved nothing once.
+	s := redisstore.New(client, redisstore.Options{Prefix: "again:"})
+	defer s.Close()
+	cost := window.Check{Key: "{k}", Mode: window.Always, Cost: 5, Limit: window.Limit{Hits: 100, Window: time.Hour}}
+	for i, costs := range [][]window.Check{nil, {cost}, {cost}} {
+		if got, err := s.End(t.Context(), window.Ending{Stream: 1, Deny: time.Minute, Costs: costs}); err != nil || (len(got.Logs) == 1) != (i == 1) {
+			t.Errorf("end %d: %+v, %v", i, got, err)
+		}
+	}
 }
 
 // TestDamagedBudgets changes bytes of what streams have reserved, and of what is known of them. No call fails because
@@ -137,6 +147,30 @@ func TestBudgetsInScopes(t *testing.T) {
 		}
 		if l != want {
 			t.Errorf("got %+v, want %+v", l, want)
+		}
+	}
+}
+
+// TestHoldsFull: a budget that has [window.MaxHolds] reservations denies the next one, and says why.
+func TestHoldsFull(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{})
+	defer s.Close()
+	c := window.Check{Key: "{k}", Cost: 1, Stream: 1 << 40, Budget: &window.Budget{Hold: time.Hour}, Limit: window.Limit{Hits: 1 << 20, Window: time.Hour}}
+	now := time.Now()
+	for n := window.MaxHolds - 1; n <= window.MaxHolds; n++ { // as holds.lua has them
+		b := binary.BigEndian.AppendUint64(nil, 165<<56|uint64(now.UnixMicro()))
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+		b = binary.BigEndian.AppendUint64(b, uint64(time.Hour.Milliseconds())<<32)
+		for i := range n {
+			b = binary.BigEndian.AppendUint64(b, uint64(i+1))
+			b = append(binary.BigEndian.AppendUint64(b, uint64(now.Add(time.Minute).UnixMilli())<<16), 0, 0, 0, 0, 1)
+		}
+		client.Set(t.Context(), redisstore.KeyName("", c.Log())+":r", b, time.Hour)
+		var d [1]window.Decision
+		full := n == window.MaxHolds
+		if _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].HoldsFull != full || d[0].Allowed == full || d[0].Reserved < uint64(n) {
+			t.Errorf("%d reservations: %+v, %v", n, d[0], err)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (b *Budgets) Take(clock time.Duration, c window.Check) window.Decision {
 	_, _, counted, reserved, _ := b.at(clock, &c)
 	d := b.Oracle.book(c.Log()).answer(clock, c, true)
 	d = window.Decision{Allowed: room, Never: !room && c.Cost > c.Limit.Hits, Remaining: d.Remaining - min(d.Remaining, counted), Reserved: reserved}
-	d.Unsettled = !d.Never && (!room || d.Remaining == 0)
+	d.Unsettled, d.Repeated = !d.Never && (!room || d.Remaining == 0), room && own >= 0 && c.Cost > 0
 	return d
 }
 
@@ -165,6 +165,9 @@ func (b *Budgets) End(clock time.Duration, e window.Ending) (settled []window.Se
 		} else {
 			c.Period = c.Period.At(clock.Microseconds())
 		}
+		if i >= 0 && e.Costs[i].Mode == window.Enforce {
+			i = -1
+		}
 		now, counts, _, _, own := b.at(clock, &c)
 		s := window.SettledLog{Log: id, Cost: i}
 		c.Mode = window.Always
@@ -190,7 +193,7 @@ func (b *Budgets) End(clock time.Duration, e window.Ending) (settled []window.Se
 	}
 	for i, c := range e.Costs {
 		if _, ok := b.streams[e.Stream][c.Log()]; !ok && !e.Denied {
-			c.Budget = &window.Budget{Hold: window.MinHold}
+			c.Mode, c.Budget = window.Always, &window.Budget{Hold: window.MinHold}
 			if of := b.logs[c.Log()]; of != nil && len(of.list) > 0 {
 				c.Budget.Hold = of.list[0].ends - of.list[0].at
 			}

@@ -28,6 +28,7 @@ func RunBudgets(t *testing.T, o windowtest.Options, open func(t *testing.T) InFl
 		}
 	}
 	t.Run("Groups", func(t *testing.T) { runBudgetGroups(t, open(t)) })
+	t.Run("Estimates", func(t *testing.T) { runBudgetEstimates(t, open(t)) })
 	t.Run("Slots", func(t *testing.T) { runBudgetSlots(t, open(t)) })
 	t.Run("Concurrent", func(t *testing.T) { runBudgetConcurrent(t, open(t)) })
 }
@@ -184,6 +185,7 @@ func (b *budgetHistory) step(seed uint64) bool {
 		if c := b.check(stream); r.IntN(3) == 0 {
 			c.Key = b.prefix + key
 			e.Costs = append(e.Costs, spends(c, c.Cost))
+			e.Costs[len(e.Costs)-1].Mode = windowtest.Pick(r, window.Always, window.Always, window.Enforce)
 		}
 	}
 	want := sorted(b.o.End(b.now, e))
@@ -259,6 +261,41 @@ func runBudgetGroups(t *testing.T, h InFlightHarness) {
 		t.Fatal(err)
 	}
 	state("reset", 0, 0, 0, 2)
+}
+
+// runBudgetEstimates checks that an estimate counts for a stream that has reserved nothing, and once.
+func runBudgetEstimates(t *testing.T, h InFlightHarness) {
+	h.begin()
+	store := h.Stores[0]
+	both := func(stream window.StreamID, tokens uint64) []window.Check {
+		return group(reserves(stream, "{e}tokens", 100, tokens), reserves(stream, "{f}money", 1000, 10*tokens))
+	}
+	state := func(step string, reserved, spent uint64) {
+		t.Helper()
+		if got := take(t, store, both(99, 0)); got[0].Remaining != 100-reserved-spent || got[1].Remaining != 1000-10*reserved-10*spent || got[0].Reserved != reserved {
+			t.Fatalf("%s: %+v, want %d spent and %d reserved", step, got, spent, reserved)
+		}
+	}
+	e := window.Ending{Stream: 7, Costs: []window.Check{spends(ask("{e}tokens", 100, 0), 5), spends(ask("{f}money", 1000, 0), 50)}}
+	for i := range e.Costs {
+		e.Costs[i].Mode = window.Enforce
+	}
+	for i := range 2 {
+		if got := settle(t, store, e); len(got) != 2-2*i || i == 0 && (got[0].Cost < 0 || got[0].Spent == 0) {
+			t.Fatalf("estimates: %+v", got)
+		}
+		state("estimates", 0, 5)
+	}
+	for i := range 2 {
+		if got := take(t, store, both(8, 10)); got[0].Repeated != (i > 0) || got[1].Repeated != (i > 0) {
+			t.Fatalf("reservation %d of a stream: %+v", i, got)
+		}
+		state("reserved", 10, 5)
+	}
+	if e.Stream = 8; len(settle(t, store, e)) != 2 {
+		t.Fatal("estimates next to reservations")
+	}
+	state("a reservation next to an estimate", 0, 15)
 }
 
 // runBudgetSlots checks that a request whose logs are on several slots reserves in all logs or in none, and

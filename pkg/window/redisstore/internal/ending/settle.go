@@ -98,8 +98,8 @@ func costsOf(end *window.Ending) (costs []int) {
 	return costs
 }
 
-// endAcross is End on a cluster. A second end settles only what is still reserved: the first one may have failed
-// in between.
+// endAcross is End on a cluster. A second end settles only what is still reserved, and charges logs that are not in the
+// record of the stream if the first end has not: it may have failed in between.
 func (e *Ends) endAcross(ctx context.Context, end *window.Ending, deny time.Duration) (settled window.Settled, err error) {
 	costs := costsOf(end)
 	if len(costs) > 0 && !end.Denied {
@@ -151,13 +151,13 @@ func (e *Ends) endAcross(ctx context.Context, end *window.Ending, deny time.Dura
 		all.Go(func() { add(e.settle(ctx, key, c)) })
 	}
 	for _, cost := range costs {
-		if end.Denied || again {
+		if end.Denied {
 			break
 		}
-		reserved = true
+		reserved = true // the log denies the stream afterwards, so that a second end charges nothing
 		unknown := end.Costs[cost]
 		unknown.Budget = &window.Budget{Hold: window.MinHold}
-		c := &settlement{end: end, flags: endAlone | endUnknown, costs: []int{cost}, pair: script.PackPair(&unknown)}
+		c := &settlement{end: end, deny: deny, flags: endAlone | endUnknown, costs: []int{cost}, pair: script.PackPair(&unknown)}
 		all.Go(func() { add(e.settle(ctx, script.KeyName(e.Prefix, unknown.Log())+script.HoldsSuffix, c)) })
 	}
 	all.Wait()

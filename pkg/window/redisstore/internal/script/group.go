@@ -192,6 +192,7 @@ func (g *Group) pack(prefix string, group byte) {
 // Answer fills in the decisions from the script's reply. It returns an error if the reply is not
 // in the format of take.lua. It calls corrupt for each value that the script removed.
 func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
+	var all window.Verdict
 	for i := range g.logChecks {
 		l, answer := &g.logChecks[i], reply[i*AnswerBytes:][:AnswerBytes]
 		if l.onceRecord {
@@ -220,7 +221,15 @@ func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
 		if i > 0 && g.logChecks[i-1].holds {
 			holds := reply[(i-1)*AnswerBytes:][8:22]
 			l.made, l.to.Reserved = BigEndian(holds[:7]) != 0, BigEndian(holds[7:])
+			l.to.Repeated = l.to.Allowed && !l.made && l.check.Cost > 0
 			l.to.Unsettled = !l.to.Never && (!l.to.Allowed || l.to.Remaining == 0)
+			l.to.HoldsFull = !l.to.Allowed && !l.to.Never && max(l.check.Cost, 1) <= l.to.Remaining && BigEndian(reply[(i-1)*AnswerBytes:][1:8]) != 0
+		}
+		all.Add(l.check.Mode, l.to.Allowed)
+	}
+	for i := range g.logChecks {
+		if l := &g.logChecks[i]; l.to != nil && l.check.Budget != nil && !all.Allowed() {
+			l.to.Repeated = false // it was not charged, because the group was denied
 		}
 	}
 	g.Fill()

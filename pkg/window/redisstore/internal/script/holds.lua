@@ -14,8 +14,9 @@
 -- ':r'. The last two numbers of its header are the shortest time of a hold in milliseconds, and for how many
 -- seconds the last hold counts after its end. A check of unit 8 is about it, directly before the check of the log. It has mode 2. Its
 -- fields mean: window, how long a hold lasts; step and most, the stream, as of a check in flight; limit, the cost of a byte in
--- millionths, 0 if it has none; cost, that of the other check; ahead, as in flight. Its answer says under unit what is
--- reserved, and under retry 1 if the stream holds its cost since now. The value of a stream has 2^30 more as the length of
+-- millionths, 0 if it has none; cost, that of the other check; ahead, as in flight. Its answer says under remaining 1 if there
+-- are too many holds, under unit what is reserved, and under retry 1 if the stream holds its cost since now. The value of a
+-- stream has 2^30 more as the length of
 -- such a name, and behind the name these two checks, without which no end could charge the log. It translates
 -- budget.go of package packed.
 --
@@ -473,7 +474,7 @@ end
 
 function holds.rest(s, limit)
   if s.terms then
-    return 0, s.reserved, 0
+    return (s.free or s.ended > 0) and 0 or 1, s.reserved, 0
   end
   if s.used == 0 then
     return limit, 0, 0

@@ -4,7 +4,8 @@
 -- ARGV[4]   '>c8I7BI7': the stream; for how many microseconds its later checks are denied; 1 if it has not
 --           reached the upstream, plus 2 if it was denied, so that costs count only where it holds something, plus 4 for
 --           one log alone, plus 8 if the stream is known to have reserved nothing there; and the bytes that it has sent
--- ARGV[1]   '>I7', 0; then a check of mode 3 for each cost that the end names
+-- ARGV[1]   '>I7', 0; then a check for each cost that the end names: of mode 3, or 0 for an estimate, which counts only if
+--           the stream has reserved nothing there
 -- KEYS[1]   the value of the stream; the other keys are the logs of the costs. For one log alone, KEYS[1] is the
 --           value of its holds and KEYS[2] the log, and ARGV[5] is what the stream knows of it: see holds.lua
 --
@@ -45,6 +46,10 @@ local function settle(name, pair, unknown)
   if corrupt then
     settled.corrupt = settled.corrupt + 1
   end
+  local estimate = number and string.byte(check) == 0 -- mode enforce: only if the stream has reserved nothing
+  if estimate and not unknown then
+    number = nil
+  end
   numbers[key] = nil
   local cost, due, late, reserved = number and read('>I7', check, 24) or 0, 0, false, s.cost
   if reserved > 0 then
@@ -65,7 +70,9 @@ local function settle(name, pair, unknown)
     holds.settle(s, late)
     settled.released = 1
   else
-    if alone and deny > 0 and s.ended == 0 then
+    if unknown and s.ended > 0 then
+      return -- an earlier call for the same end has charged the log
+    elseif alone and deny > 0 and s.ended == 0 then
       holds.finish(name, s, deny)
     end
     if not number or was_denied or terms.bucket and not unknown then
