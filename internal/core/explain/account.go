@@ -285,6 +285,9 @@ func (p *Account) limits(c *decide.Call) (all []AccountLimit) {
 
 func (p *Account) replacers() {
 	p.others = make(map[replaced][]string)
+	if !slices.ContainsFunc(p.rules.AllDomains(), func(d *rules.Domain) bool { return d.Replaces }) {
+		return
+	}
 	for _, r := range p.rules.All() {
 		for _, name := range r.Replaces {
 			k := replaced{r.Domain, name}
@@ -336,11 +339,14 @@ func (p *Account) takes(rule *rules.Rule, n *reading) bool {
 	return ok && r == rule || slices.Contains(rule.OneLog, true) // whose values are not known
 }
 
-// NoLog returns the limits of an open rule, without logs.
+// NoLog returns the limits of rule i without logs, if [Account.Rule] reports it as open.
 func (p *Account) NoLog(i int) []AccountLimit {
+	if p.query.Domain != "" {
+		return nil
+	}
 	rule := p.rules.All()[i]
 	m, ok := p.match(rule)
-	if !ok {
+	if !ok || !m.open {
 		return nil
 	}
 	n, _ := p.read(context.Background(), rule, m.name(rule))

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -49,6 +51,7 @@ type Rules struct {
 	jitters bool            // a rule has a retry jitter
 	rules   []*Rule
 	byID    map[descriptors.RuleID]*Rule
+	sum     hash.Hash64
 }
 
 // everywhere has the settings of all rules.
@@ -90,6 +93,7 @@ func NewRules(who Identity) *Rules {
 		named:  make(map[string]bool),
 		scopes: []string{RegionScope},
 		byID:   make(map[descriptors.RuleID]*Rule),
+		sum:    fnv.New64a(),
 	}
 }
 
@@ -209,6 +213,7 @@ func (rs *Rules) Add(r Rule) error {
 	dom.Replaces, dom.MayDeny = dom.Replaces || len(r.Replaces) > 0, dom.MayDeny || r.closed()
 	r.is.number, rs.byID[r.is.id] = len(rs.rules), &r
 	rs.rules = append(rs.rules, &r)
+	_, _ = rs.sum.Write([]byte(r.is.id))
 	return nil
 }
 
@@ -265,6 +270,9 @@ func (r *Rule) nameTerms() {
 
 // All returns the rules in the order in which they were added.
 func (rs *Rules) All() []*Rule { return rs.rules }
+
+// Sum returns a number of the ids of all rules in their order. It is the same in every process.
+func (rs *Rules) Sum() uint64 { return rs.sum.Sum64() }
 
 // AllDomains returns the domains in the order in which they were added.
 func (rs *Rules) AllDomains() []*Domain { return rs.domains }

@@ -176,6 +176,11 @@ func parseDescriptor(rs *rules.Rules, q *Query, pq *explain.AccountQuery) (err e
 // matches reports whether a rule has the name of the query, if that has one.
 func (s *subject) matches(r *rules.Rule) bool { return s.query.Rule == "" || named(r, s.query.Rule) }
 
+// leavesOut reports whether the query has the name of another rule than rule i of the account.
+func (s *subject) leavesOut(i int) bool {
+	return s.query.Descriptor == "" && !s.matches(s.rules.All()[i])
+}
+
 func named(r *rules.Rule, name string) bool { return r.Name == name || r.GivenName() == name }
 
 func hasRule(rs *rules.Rules, name string) bool {
@@ -214,9 +219,7 @@ func (s *subject) identity() uint64 {
 	for _, text := range []string{q.Subject, q.Address, q.Digest, q.Descriptor, q.Rule} {
 		fmt.Fprintf(h, "%d %s ", len(text), text)
 	}
-	for _, r := range s.rules.All() {
-		_, _ = h.Write([]byte(r.ID()))
-	}
+	fmt.Fprint(h, s.rules.Sum())
 	return h.Sum64()
 }
 

@@ -581,3 +581,34 @@ func TestAuditIsBounded(t *testing.T) {
 		t.Errorf("%d resets are kept, the newest %+v", len(got), got[0])
 	}
 }
+
+// A page makes no limits of rules that are on other pages, or that have another name than the query.
+func TestUsageOfManyRules(t *testing.T) {
+	allocs := func(count int, q Query) float64 {
+		a := newCounted(t, nil)
+		for i := range count {
+			if err := a.rules.Add(rules.Rule{
+				Domain: "edge", Path: pathOf(fmt.Sprintf("route=r%d", i), "api_key"), Terms: rules.Terms{Limits: []rules.Limit{limitOf(10, time.Minute)}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		page := func() *Usage {
+			u, err := a.Usage(t.Context(), q)
+			if err != nil || len(u.Limits) == 0 {
+				t.Fatalf("%v, %v", u, err)
+			}
+			return u
+		}
+		q.Cursor = page().Next // the second page, if there is one
+		return testing.AllocsPerRun(3, func() { page() })
+	}
+	for q, most := range map[Query]float64{
+		{Subject: "acme"}:                  0.1, // for each further rule
+		{Subject: "acme", Rule: "per-key"}: 1.5,
+	} {
+		if more := allocs(2000, q) - allocs(200, q); more > most*1800 {
+			t.Errorf("%+v: 1800 rules on other pages cost %v allocations", q, more)
+		}
+	}
+}

@@ -63,7 +63,7 @@ func (i *Insight) walk(s *subject, cursor string) (*walk, error) {
 	if cursor != "" {
 		var at walk
 		if !readCursor(cursor, &at) || at.Identity != w.Identity ||
-			at.Stage < atRules || at.Stage > atEnd || at.At < 0 || at.At > s.Len()+len(s.Searches()) {
+			at.Stage < atRules || at.Stage > atEnd || at.At < 0 {
 			return nil, errCursor
 		}
 		w = &at
@@ -105,7 +105,7 @@ func (w *walk) step(ctx context.Context, room int) ([]explain.AccountLimit, erro
 		return w.search(ctx, room)
 	default:
 		return w.overRules(room, atEnd, func(i int) []explain.AccountLimit {
-			if _, open := w.subject.Rule(i); !open || w.seen(i) {
+			if w.seen(i) {
 				return nil
 			}
 			return w.subject.NoLog(i)
@@ -116,6 +116,9 @@ func (w *walk) step(ctx context.Context, room int) ([]explain.AccountLimit, erro
 // overRules returns the limits that of returns for each rule, and then goes to a stage.
 func (w *walk) overRules(room, then int, of func(int) []explain.AccountLimit) (all []explain.AccountLimit) {
 	for ; w.At < w.subject.Len(); w.At++ {
+		if w.subject.leavesOut(w.At) {
+			continue
+		}
 		limits := slices.DeleteFunc(slices.Clone(of(w.At)), func(l explain.AccountLimit) bool { return !w.subject.matches(l.Rule) })
 		if len(all)+len(limits) > room && room < pageLimits+len(all) {
 			w.full = true
