@@ -61,14 +61,15 @@ func (n Node) Open() bool { return n.AnyValue || n.Pattern }
 type Tree[R any] struct{ root level[R] }
 
 // level holds the child nodes of one node. It finds keys and values by hash, so the time
-// does not depend on their number. It tries the patterns of a key one after the other.
+// does not depend on their number. It tries a few patterns of a key one after the other, and of many
+// those that have one end in common with the value.
 type level[R any] struct {
 	keys map[string]*keyNode[R]
 	few  []*keyNode[R] // all of keys if they are few: comparing takes less time than a hash
 }
 
-// fewKeys is the most keys of level.few.
-const fewKeys = 4
+// fewKeys is the most keys of level.few, and fewPatterns the most patterns of a key without an index.
+const fewKeys, fewPatterns = 4, 16
 
 // keyNode holds the child nodes with one key.
 type keyNode[R any] struct {
@@ -76,6 +77,7 @@ type keyNode[R any] struct {
 	values   map[string]*node[R]
 	patterns []patternNode[R]    // in the order in which they were added
 	known    map[string]*node[R] // the nodes of patterns by their text
+	index    *index              // of the patterns; nil if they are few
 	alone    *node[R]            // the key alone; nil if there is none
 }
 
@@ -147,6 +149,7 @@ func (l *level[R]) child(p Node) *node[R] {
 		(*among)[p.Value] = n
 		if p.Pattern {
 			k.patterns = append(k.patterns, patternNode[R]{NewPattern(p.Value), n})
+			k.reindex()
 		}
 	}
 	return n
@@ -173,21 +176,32 @@ func (l *level[R]) find(e *Entry, steps *int) *node[R] {
 			return n
 		}
 	}
-	for i := range k.patterns {
-		p := &k.patterns[i]
-		cost, fits := 1, p.ends(e.Value)
-		search := fits && len(p.middle) > 0
-		if search {
-			cost += len(e.Value)
-		}
-		if *steps -= cost; *steps < 0 {
-			return nil
-		}
-		if fits && (!search || p.between(e.Value)) {
-			return p.node
+	at := 0
+	if k.index != nil && k.index.steps() < len(k.patterns) {
+		at = k.search(e.Value, steps)
+	} else {
+		for at < len(k.patterns) && *steps >= 0 && !k.patterns[at].try(e.Value, steps) {
+			at++
 		}
 	}
+	switch {
+	case *steps < 0:
+		return nil
+	case at < len(k.patterns):
+		return k.patterns[at].node
+	}
 	return k.alone
+}
+
+// try reports whether a value fits. It takes its cost from steps, and reports false if that is
+// negative afterwards.
+func (p *Pattern) try(value string, steps *int) bool {
+	fits := p.ends(value)
+	if *steps--; fits && len(p.middle) > 0 {
+		*steps -= len(value)
+		return *steps >= 0 && p.between(value)
+	}
+	return fits && *steps >= 0
 }
 
 // Match returns the rule that d ends on. A descriptor without entries matches no rule.

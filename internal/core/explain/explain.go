@@ -8,6 +8,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/verdict"
+	"github.com/slidegate/slidegate/internal/text/words"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -64,6 +65,9 @@ func (e *Explanation) addf(format string, args ...any) {
 	e.Lines = append(e.Lines, fmt.Sprintf(format, args...))
 }
 
+// mostTried is the most wildcards of an entry that an explanation lists, which do not fit.
+const mostTried = 10
+
 func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *decide.Descriptor, m *decide.Match) {
 	if o := desc.Override; o != nil {
 		e.addf("  comes with a limit, which replaces those of any rule: %s", rules.FormatLimit(*o))
@@ -79,7 +83,11 @@ func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *dec
 		if rs.HidesEntry(entry.Key) {
 			entry.Value = rules.HiddenValue
 		}
-		for _, p := range s.Tried {
+		for i, p := range s.Tried {
+			if i == mostTried {
+				e.addf("  %s=%s does not fit %s more wildcards", entry.Key, entry.Value, words.Count(uint64(len(s.Tried)-i)))
+				break
+			}
 			e.addf("  %s=%s does not fit %v", entry.Key, entry.Value, p)
 		}
 		switch taken := s.Taken; {

@@ -339,15 +339,11 @@ func (l *patterns) before(n descriptors.Node) (unreachable string) {
 // the request leaves the goroutine that has read it.
 func (l *patterns) cost(key string) string {
 	const value = 1 << 10
-	n := len(l.known)
-	steps := n + l.searched*value
+	steps := l.searched * (1 + value)
 	if l.noted || steps <= decide.FewSteps {
 		return ""
 	}
 	l.noted = true
-	text := fmt.Sprintf("%s has %s wildcards here, which are tried one after the other: a value of 1 KiB may take %v", key, words.Count(uint64(n)), (time.Duration(steps) * time.Nanosecond).Round(10*time.Microsecond))
-	if l.searched > 0 {
-		text += fmt.Sprintf("; text between two * is searched in the whole value, so on_store_error decides requests with more than %s bytes", words.Count(uint64(max(0, decide.MostSteps-n)/l.searched)))
-	}
-	return text
+	return fmt.Sprintf("%s has %s wildcards here with text between two *, which is searched in the whole value: a value of 1 KiB may take %v, and on_store_error decides requests with more than %s bytes",
+		key, words.Count(uint64(l.searched)), (time.Duration(steps) * time.Nanosecond).Round(10*time.Microsecond), words.Count(uint64(max(0, decide.MostSteps/l.searched-1))))
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,20 +117,28 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestReviewOfManyWildcards: the review says what many wildcards cost, once for each level.
+// TestReviewOfManyWildcards: the review says what many wildcards cost, once for each level, and an
+// explanation lists only some of them.
 func TestReviewOfManyWildcards(t *testing.T) {
 	all := []rules.Rule{rule("few", per(1, time.Hour), one("a", "b"), fits("path", "*x*y*"))}
 	for i := range 1200 {
 		all = append(all, rule(fmt.Sprint("w", i), per(1, time.Hour), fits("path", fmt.Sprintf("*x%d-*y*", i))))
 	}
 	rs := coretest.Build(t, all...)
+	e, err := explainWith(t, rs, *request("path=other"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(e.Lines, "\n"); strings.Count(text, "does not fit") != 11 || !strings.Contains(text, "path=other does not fit 1,190 more wildcards") {
+		t.Errorf("the explanation of a value that no wildcard fits:\n%.3000s", text)
+	}
 	notes := make(map[string][]string)
 	for _, r := range NewReview(rs).Domains[0].Rules {
 		notes[r.Name] = r.Notes
 	}
 	for name, want := range map[string][]string{
 		"few": nil,
-		"w0":  {"path has 1,200 wildcards here, which are tried one after the other: a value of 1 KiB may take 1.23ms; text between two * is searched in the whole value, so on_store_error decides requests with more than 3,494 bytes"},
+		"w0":  {"path has 1,200 wildcards here with text between two *, which is searched in the whole value: a value of 1 KiB may take 1.23ms, and on_store_error decides requests with more than 3,494 bytes"},
 		"w1":  nil,
 	} {
 		if diff := cmp.Diff(want, notes[name]); diff != "" {
