@@ -120,7 +120,6 @@ for j = 2, #KEYS do
   end
 end
 n = #keys
-last_reply = n + 1
 if n > 0 then
   checks[n] = '\3\1' .. string.sub(checks[n], 3)
   args = string.sub(args, 1, 7) .. table.concat(checks)

@@ -145,9 +145,9 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
 end
 
 local keys, args = KEYS, ARGV[1]
-local call, pack, read = redis.call, struct.pack, struct.unpack
+local call, try, pack, read = redis.call, redis.pcall, struct.pack, struct.unpack
 local n = #keys
-local replies = n ~= 1 and {}
+local replies = n ~= 1 and keys -- an answer takes the place of its key, so that no table has to grow
 
 -- Leave out the groups that come after their deadline, which is rare. The loop below sees
 -- only the others. positions are the numbers of their checks in KEYS.
@@ -171,7 +171,6 @@ if clock > soonest and soonest > 0 then
   end
   args = string.sub(args, 1, 7) .. table.concat(left)
 end
-local last_reply = n + 1
 n = #keys
 
 -- Rings that are always charged together would fill, and move, in one call. So a call of
@@ -212,7 +211,7 @@ local once_record_of -- the states of idempotency records, by the check whose ch
 local i, from, last = 1, 1, 1 -- the check, the first and the last of its group
 local several, settling
 local denied, any, any_room   -- what the checks of the group add up to
-local rooms, seen             -- of a group of several: what has room, and what was read
+local rooms, seen             -- of groups of several: what has room and is not in seen, and what was read
 local removed, cut             -- the checks whose value was removed, or cost recorded in part
 -- Of a group of several: its full rings; moved_after, the bytes that have moved once these have
 -- too; whether they are too many; ask_again, why the sender must ask again (1, 2; nil: it need
@@ -242,7 +241,7 @@ while i <= n do
     several = group == 0 or mode >= 3
     settling = not several
     if several then
-      rooms, seen = {}, {}
+      rooms, seen = rooms or {}, seen or {false, false, false, false} -- most calls need no more
       if not dry_run_over then
         full_rings, moved_after, too_many = nil, moved, false
         dry_run = group == 0 and mode >= 3 and n > 4 and not recorded
@@ -293,14 +292,14 @@ while i <= n do
   -- Read the log, unless judging has read it: a small log and one byte more, or a ring's
   -- header. A value that is not a log is called corrupt.
   local view = several and seen[i]
-  local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', header)
-  local size, corrupt = #bytes, false
+  local bytes = view and view[1] or try('GETRANGE', key, '0', header)
+  local size, corrupt, room = #bytes, false, false
   local ring, full, expiry, now = false, false, 0, clock
   local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
   local used, before = 0, 0     -- cost of the slots that count; running sum just before them
   local first, newest = 0, 0    -- times in units of the first slot that counts and of the last
   if view then
-    bytes, ring, expiry, now, total, live, used, before, first, newest, state, major, minor, idle = unpack(view, 1, 14)
+    bytes, ring, expiry, now, total, live, used, before, first, newest, room, state, major, minor, idle = unpack(view, 1, 15)
   elseif other and type(bytes) == 'string' then
     if counts then
       -- include look.lua
@@ -319,18 +318,23 @@ while i <= n do
     -- The header: total is the number of slots. The oldest slots begin at at in bytes;
     -- copied is how many follow there: all of a small log, or the copies of a ring.
     local kind, log_clock, base, low, sum, at, copied
-    kind, log_clock, base, expiry = read('>BI8I4I5', bytes)
+    if size >= 27 then
+      kind, log_clock, base, expiry, low, sum = read('>BI8I4I5I5I4', bytes)
+    else
+      kind, log_clock, base, expiry = read('>BI8I4I5', bytes)
+    end
+    local oldest, slot_sum = low, sum -- of a small log
     local small = unit == 1 and 144 or 146
     corrupt = log_clock > latest_clock
     if kind == small and size % 9 == 0 then
       total, at = (size - 18) / 9, 19
       copied = total
-      if total > 0 then
+      if total > 1 then
         low, sum = read('>I5I4', bytes, size - 8)
       end
     elseif kind == small + 1 and size == 136 then
       local head, count, capacity, skip, copies
-      low, sum, head, count, capacity, skip, copies = read('>I5I4I4I4I4BB', bytes, 19)
+      head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
       ring, full, total, at, copied = true, count == capacity, count + 1, 42 + 9 * skip, copies - skip
       corrupt = corrupt or capacity > most_slots and capacity > 1.25 * most + 25005 or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
     else
@@ -355,15 +359,19 @@ while i <= n do
         live, before = total, sum
       else
         first = newest
-        while live < copied do
-          local slot_sum
-          low, slot_sum = read('>I5I4', bytes, at + 9 * live)
-          local t = ref + (low - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
+        if ring then
+          oldest, slot_sum = read('>I5I4', bytes, at)
+        end
+        while total > 1 and live < copied do
+          local t = ref + (oldest - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
           if t > edge then
             first = t
             break
           end
           live, before = live + 1, slot_sum
+          if live < copied then
+            oldest, slot_sum = read('>I5I4', bytes, at + 9 * live)
+          end
         end
         if live == copied and live < total - 1 then
           live, first, before = search(key, bytes, unit, total, live, before, edge)
@@ -380,8 +388,9 @@ while i <= n do
   end
 
   -- Judge the check, and update the group's verdict.
-  local room = false
-  if several and settling then
+  if view then
+    -- room is known.
+  elseif several and settling then
     room = rooms[i]
   elseif not corrupt then
     room = mode == 4 or used < limit and cost <= limit - used
@@ -407,7 +416,9 @@ while i <= n do
       any, any_room = any or group % 8 >= 4, any_room or group >= 8
     end
     if several then
-      rooms[i] = room
+      if mode > 2 then
+        rooms[i] = room
+      end
       if full and live == 0 and n > 4 and not dry_run_over and (group == 0 or i > from) and cost > 0 and (room or mode == 3) and mode < 4 then
         full_rings = full_rings or {}
         full_rings[i] = true
@@ -426,7 +437,7 @@ while i <= n do
             moved = ask_again and moved or moved_after
           end
         else
-          seen[i] = {bytes, ring, expiry, now, total, live, used, before, first, newest, state, major, minor, idle}
+          seen[i] = {bytes, ring, expiry, now, total, live, used, before, first, newest, room, state, major, minor, idle}
         end
       end
     end
@@ -643,6 +654,8 @@ while i <= n do
     if whole and not corrupt then
       if life then
         call('SET', key, whole, 'PX', life)
+      elseif #whole == size and not ring then
+        call('SETRANGE', key, '0', whole) -- costs less than SET
       else
         call('SET', key, whole, 'KEEPTTL')
       end
@@ -687,7 +700,10 @@ while i <= n do
           slot, t = search(key, bytes, unit, total, live, before, nil, 1 - remaining)
           corrupt = not slot
         end
-        unit_after = not corrupt and math.max(t * unit + window - clock, 0)
+        unit_after = not corrupt and t * unit + window - clock
+        if unit_after and unit_after < 0 then
+          unit_after = 0
+        end
       end
     end
     if not room then
@@ -762,7 +778,7 @@ while i <= n do
     removed[i] = true
     settling = several and settling
     if several then
-      seen[i] = nil
+      seen[i], rooms[i] = nil, room
     end
   else
     if mode == 3 and not settling then
@@ -791,5 +807,4 @@ if recorded then
   end
   return table.concat(parts)
 end
-replies[last_reply] = pack('>I7', clock)
-return table.concat(replies)
+return table.concat(replies) .. pack('>I7', clock)
