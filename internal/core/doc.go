@@ -19,6 +19,7 @@
 //   - denials: what the shared store has denied, repeated without asking it
 //   - lease: hits that this process has reserved in the shared store
 //   - fallback: quotas of this process while the shared store fails
+//   - cells: numbers that many cores add to
 //   - reuse: the memory of one request, cleared for the next
 //   - coretest, tier/tiertest, reuse/reusetest: helpers of tests
 package core

@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +18,10 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/edge/ratelimit"
+	"github.com/slidegate/slidegate/internal/edge/unary"
+	"github.com/slidegate/slidegate/internal/operate/calls"
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/peer"
 	"github.com/slidegate/slidegate/test/tree"
@@ -139,4 +146,92 @@ func serveBenchmark(b *testing.B, transport string, reference bool) string {
 		b.Fatalf("Run: %v", err)
 		return ""
 	}
+}
+
+// BenchmarkCores measures decisions on as many cores as -cpu says: all of a call between its bytes and
+// those of its answer, with tiers, metrics and records, without a connection. cpu-ns/op is the CPU of the
+// process for one decision.
+//
+//	go test -run '^$' -bench BenchmarkCores -cpu 1,2,4,8,16 ./internal/daemon
+func BenchmarkCores(b *testing.B) {
+	const subjects = 100_000
+	requests, tiers := make([]string, subjects), []byte("tiers: [only]\ndefault: only\nsubjects:\n")
+	for i := range requests {
+		key := fmt.Sprint("bench-key-", i)
+		tiers = fmt.Appendf(tiers, "  - {id: bench%d, tier: only, keys: [{plain: %s}]}\n", i, key)
+		requests[i] = benchRequest(b, "api_key", key)
+	}
+	handle := handleBenchmark(b, string(tiers))
+	for _, bm := range []struct {
+		name     string
+		requests []string
+	}{
+		{"keys=100000", requests},
+		{"keys=1", requests[:1]},
+		{"denied", []string{benchRequest(b, "greedy", "yes")}},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			begin := cpuTime(b)
+			b.RunParallel(func(pb *testing.PB) {
+				at, answer := rand.IntN(len(bm.requests)), []byte(nil)
+				for pb.Next() {
+					call, decided, err := unary.Call{Request: bm.requests[at], Begin: time.Now()}, false, error(nil)
+					if answer, decided, err = handle(b.Context(), window.NoWait, &call, answer[:0]); err != nil || !decided {
+						b.Errorf("decided is %v, error %v", decided, err)
+						return
+					}
+					at = (at + 7919) % len(bm.requests) // a prime, so that neighbors differ
+				}
+			})
+			b.ReportMetric(float64(cpuTime(b)-begin)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// benchRequest returns an encoded request with one entry.
+func benchRequest(b *testing.B, key, value string) string {
+	b.Helper()
+	message, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: "bench", Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{
+		{Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}},
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(message)
+}
+
+// handleBenchmark makes a process with the embedded store, which does not serve, and returns what answers its calls.
+func handleBenchmark(b *testing.B, tiers string) unary.Handler {
+	b.Helper()
+	s := settings.Default()
+	s.GRPC.Address, s.HTTP.Address, s.Admin.Address = []settings.Address{"127.0.0.1:0"}, "", "127.0.0.1:0"
+	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")
+	for path, text := range map[string]string{s.Rules.Path: benchRules, s.Tiers.Path: tiers} {
+		tree.Write(b, path, text)
+	}
+	o := Options{Version: "benchmark", Log: zap.NewNop()}
+	p := &process{settings: s, logs: newLogs(&o)}
+	b.Cleanup(func() {
+		if err := p.open.close(); err != nil {
+			b.Error(err)
+		}
+	})
+	if err := errors.Join(p.readFiles(b.Context()), p.openAll(b.Context(), o)); err != nil {
+		b.Fatal(err)
+	}
+	p.makeServers()
+	service := ratelimit.NewService(ratelimit.Options{
+		Decider: p.decider, Secrets: p.generation.Secrets, Headers: p.headers, Meters: p.measures.metrics, Probes: p.operators.probes.Active(),
+	})
+	return calls.Recorder{Metrics: p.measures.metrics, Log: o.Log}.Wrap(rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, service.Handle)
+}
+
+// cpuTime returns the CPU time of the process.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

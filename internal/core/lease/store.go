@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/core/cells"
 	"github.com/slidegate/slidegate/internal/core/denials"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -34,7 +34,7 @@ type Store struct {
 	clock    func() time.Duration
 	memory   *denials.Memory
 	leases   *leases // nil: Store makes no leases
-	denied   atomic.Uint64
+	denied   cells.Counter
 	releases releases // that the shared store does not know yet
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/core/cells"
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -41,7 +42,7 @@ type recorder struct {
 }
 
 // seen counts the events since the start, by their index in TopOrders.
-type seen [len(TopOrders)]atomic.Uint64
+type seen [len(TopOrders)]cells.Counter
 
 // denials returns the number of denied and of only observed requests.
 func (s *seen) denials() uint64 {
@@ -131,9 +132,9 @@ func (r *recorder) record(near bool, req *decide.Request, v *decide.Verdict, s *
 	if near {
 		sampler = r.nears
 	}
-	number := r.seen[order].Add(1)
+	r.seen[order].Add(1)
 	if stands, chosen := sampler.choose(); chosen {
-		r.put(event{Denial: r.copyOf(req, v, s, stands), near: near, number: number})
+		r.put(event{Denial: r.copyOf(req, v, s, stands), near: near, number: r.seen[order].Load()})
 	} else {
 		r.dropped.add(order, stands)
 	}

@@ -15,7 +15,7 @@ func (f factory) counter(name, help string) prometheus.Counter {
 }
 
 func (f factory) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return register(f, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+	return register(f, newCounters(name, help, labels))
 }
 
 // counterFunc makes a counter whose value is asked at each scrape.
@@ -34,5 +34,5 @@ func (f factory) gaugeFunc(name, help string, value func() float64) {
 
 // seconds makes a histogram, whose buckets end at bounds.
 func (f factory) seconds(name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
-	return register(f, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: bounds}, labels))
+	return register(f, newHistograms(name, help, bounds, labels))
 }

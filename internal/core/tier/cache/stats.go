@@ -1,6 +1,10 @@
 package cache
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/slidegate/slidegate/internal/core/cells"
+)
 
 // Stats are the counts of a [Cache] since it was made, and its present state.
 type Stats struct {
@@ -22,9 +26,10 @@ type Stats struct {
 }
 
 type counters struct {
-	hits, negativeHits, asked, stale, unavailable atomic.Uint64
-	found, unknown, badRecords, timeouts, errors  atomic.Uint64
-	limited, refused, pushes                      atomic.Uint64
+	hits, negativeHits                           cells.Counter // each request counts in one of them
+	asked, stale, unavailable                    atomic.Uint64
+	found, unknown, badRecords, timeouts, errors atomic.Uint64
+	limited, refused, pushes                     atomic.Uint64
 }
 
 // Stats returns the counts. They are not all of one moment.
