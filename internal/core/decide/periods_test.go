@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ type monthly struct {
 	decider *Decider
 	now     time.Duration
 	log     *observer.ObservedLogs
+	budget  *rules.Budget // of the rules that come; nil: none
 }
 
 func newMonthly(tb testing.TB, hits uint64, labels map[string]string) *monthly {
@@ -48,7 +50,7 @@ func (m *monthly) rules(tb testing.TB, hits uint64, dir *tier.Directory) *rules.
 	if err != nil {
 		tb.Fatal(err)
 	}
-	limit := rules.Limit{Limit: window.Limit{Hits: hits, Window: c.Unit().Nominal(), Policy: window.Calendar}, Calendar: c, StartsLabel: "billing_day"}
+	limit := rules.Limit{Limit: window.Limit{Hits: hits, Window: c.Unit().Nominal(), Policy: window.Calendar}, Calendar: c, StartsLabel: "billing_day", Budget: m.budget}
 	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: dir})
 	err = rs.Add(rules.Rule{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, Name: "quota", Terms: rules.Terms{Limits: []rules.Limit{limit}}})
 	if err != nil {
@@ -156,4 +158,48 @@ func TestPeriodsAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { c.clock = 0; c.period(s, subject) }); n != 0 {
 		t.Errorf("a period allocates %v times", n)
 	}
+}
+
+// TestBudgetsOfMonths: a reservation counts in the next month until its request has ended. The month of the end pays
+// the cost; without an end the month of the request pays the estimate. No cost is lost, also if the clock goes back
+// over the border.
+func TestBudgetsOfMonths(t *testing.T) {
+	m := newMonthly(t, 1000, nil)
+	m.budget = &rules.Budget{Reserve: 100, Max: 500, Budget: window.Budget{Hold: time.Minute}}
+	dir, err := tier.NewDirectory([]string{"free"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.decider.Swap(m.rules(t, 1000, dir))
+	do := func(at string, in *Request) {
+		t.Helper()
+		m.at(t, at)
+		decide(t, m.decider, in)
+	}
+	stands := func(at, want string) {
+		t.Helper()
+		m.at(t, at)
+		d := decide(t, m.decider, ask("", "", 0, "api_key=x")).Limits[0].Decision
+		if got := fmt.Sprintf("left %d, reserved %d", d.Remaining, d.Reserved); got != want {
+			t.Errorf("at %s: %s, want %s", at, got, want)
+		}
+	}
+	const before, border, after, late = "2026-03-31 21:59:50", "2026-03-31 22:00:00", "2026-03-31 22:00:10", "2026-03-31 22:02:00" // at 22:00 it is midnight in Berlin
+	do(before, ask("settled", "", 300, "api_key=x"))
+	do(before, ask("lost", "", 200, "api_key=x"))
+	do(before, ask("late", "", 100, "api_key=x"))
+	stands(before, "left 400, reserved 600")
+	stands(border, "left 400, reserved 600")
+	do(after, ask("april", "", 300, "api_key=x"))
+	do(after, ask("settled", "via_upstream", 120, "api_key=x"))
+	stands(after, "left 280, reserved 600")
+	stands(late, "left 580, reserved 0") // an estimate is spent in the month of its request
+	do(late, ask("late", "via_upstream", 90, "api_key=x"))
+	do(late, ask("april", "via_upstream", 50, "api_key=x"))
+	stands(late, "left 740, reserved 0")
+	do(before, ask("stepped back", "", 100, "api_key=x"))
+	stands(before, "left 640, reserved 100")
+	do(after, ask("stepped back", "via_upstream", 10, "api_key=x"))
+	stands(after, "left 730, reserved 0")
+	stands(late, "left 730, reserved 0")
 }

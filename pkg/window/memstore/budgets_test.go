@@ -20,7 +20,8 @@ func TestSnapshotOfBudgets(t *testing.T) {
 	for p := window.Sliding; p < window.InFlight; p++ {
 		s, now := testStore(t)
 		*now = time.Minute
-		take(t, s, reserving(p, 7, 3))
+		stream := window.StreamID(uint64(onceRecords)<<policyBits | 7) // as any digest may begin
+		take(t, s, reserving(p, stream, 3))
 		loaded, _, counts := loadAt(t, saved(t, s), 0, 0)
 		if want := (Loaded{Logs: 2}); counts != want {
 			t.Errorf("%v: loaded %+v, want %+v: the reservation and the stream", p, counts, want)
@@ -33,7 +34,7 @@ func TestSnapshotOfBudgets(t *testing.T) {
 		if d := take(t, loaded, ask)[0]; d.Remaining != 2 || d.Reserved != 3 {
 			t.Errorf("%v: loaded: %+v", p, d)
 		}
-		settled, err := loaded.End(t.Context(), window.Ending{Stream: 7})
+		settled, err := loaded.End(t.Context(), window.Ending{Stream: stream})
 		if err != nil || len(settled.Logs) != 1 || settled.Logs[0].Spent != 3 || settled.Logs[0].Remaining != 2 {
 			t.Errorf("%v: the end: %+v, error %v", p, settled, err)
 		}

@@ -19,7 +19,7 @@ import (
 const onceRecords = streams + 1
 
 // ofOnceRecord reports whether a log is an idempotency record.
-func (l *log) ofOnceRecord() bool { return l.name>>policyBits == name(onceRecords) }
+func (l *log) ofOnceRecord() bool { return !l.ofStream() && l.name>>policyBits == name(onceRecords) }
 
 // onceRecordName returns the name of the idempotency record of a charge of the log with a name.
 func onceRecordName(of name, id uint64) name {
