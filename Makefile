@@ -53,6 +53,7 @@ SDKS_NPM       := openai@6.49.0 @anthropic-ai/sdk@1.14.0 @modelcontextprotocol/s
 SDKS           := $(TOOLS)/sdks-$(shell echo '$(SDKS_PYPI) $(SDKS_NPM)' | sha256sum | cut -c1-12)
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
+ALL_ENVOYS      = $(ENVOYS:%=$(TOOLS)/envoy-%/bin/envoy)
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
 # version that the release has at the first download.
 define REDISES
@@ -150,8 +151,8 @@ race = go test -C $(1) -race -count=1 -timeout 20m $(2)
 # The targets below set grpc.transport, and how Envoy connects to the gRPC port of rls. The
 # values reach every test that does not set its own.
 .PHONY: test-envoys
-test-envoys: test-servers ratelimit ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
-	@failed=(); for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; for transport in unary standard; do \
+test-envoys: test-servers ratelimit $(ALL_ENVOYS) ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
+	@failed=(); for v in $(ENVOYS); do for transport in unary standard; do \
 	  echo "Envoy $$v, $$transport"; \
 	  export SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' SLIDEGATE_TEST_TRANSPORT=$$transport; \
 	  $(call race,.,./test/...) && $(call race,test/client,./...) && $(call race,bench,./...) || failed+=("Envoy $$v with $$transport"); \
@@ -387,8 +388,8 @@ $(SDKS)/node/package.json:
 
 .PHONY: budgets-test
 budgets-test: export SLIDEGATE_TEST_LONG = 1
-budgets-test: test-servers ## send 10,000 streams through each supported Envoy, a third of which end in every other way, and kill Envoy, rls and Redis: no budget may be exceeded
-	@for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; \
+budgets-test: test-servers $(ALL_ENVOYS) ## send 10,000 streams through each supported Envoy, a third of which end in every other way, and kill Envoy, rls and Redis: no budget may be exceeded
+	@for v in $(ENVOYS); do \
 	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy go test -count=1 -timeout 60m -v ./test/budgets || exit 1; done
 
 .PHONY: compose-test

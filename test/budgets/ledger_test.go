@@ -40,6 +40,7 @@ type trial struct {
 	t     *testing.T
 	file  string // of Envoy
 	apis  []string
+	keys  []string // of clients
 	setup stack.Setup
 	app   *provider
 	rls   []*edge.RLSServer
@@ -50,6 +51,13 @@ type trial struct {
 
 	statuses sync.Map // how often clients saw each
 	sent     atomic.Int64
+	asked    sync.Map // by x-id, an asked
+}
+
+// asked is what Envoy reserves for a request, in tokens, and how it ends.
+type asked struct {
+	end      string
+	estimate int
 }
 
 const key = "k1"
@@ -60,14 +68,17 @@ const customer = "tiers: [free]\ndefault: free\nsubjects: [{id: acme, keys: [{pl
 // oneHop reports whether a file asks by the authorization, for which a key must have a customer.
 func oneHop(file string) bool { return file == "budgets-one-hop.yaml" }
 
-// newTrial starts instances of rls, and Envoy.
-func newTrial(t *testing.T, file string, apis []string, tokens int, hold string, env map[string]string, instances int) *trial {
+// newTrial starts instances of rls, and Envoy. change changes what they are made of.
+func newTrial(t *testing.T, file string, apis []string, tokens int, hold string, env map[string]string, instances int, change ...func(*trial)) *trial {
 	t.Helper()
-	tr := &trial{t: t, file: file, apis: apis, app: new(provider), seed: random.Seed(t)}
+	tr := &trial{t: t, file: file, apis: apis, app: new(provider), seed: random.Seed(t), keys: []string{key}}
 	config := "../../envoy/" + file
 	tr.setup = stack.Setup{Rules: rulesOf(tokens, hold), Env: env, Config: config, Change: special(t, config), Upstream: stack.ServeHTTP(t, tr.app)}
 	if oneHop(file) {
 		tr.setup.Tiers = customer
+	}
+	for _, do := range change {
+		do(tr)
 	}
 	for range instances {
 		tr.rls = append(tr.rls, tr.setup.Serve(t))
@@ -213,7 +224,7 @@ func (tr *trial) send(client *http.Client, r *rand.Rand, is end) int {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(r.Int64N(int64(is.leaves))))
 		defer cancel()
 	}
-	q := request{api: tr.apis[r.IntN(len(tr.apis))], key: key, in: cached + 1 + r.IntN(5), max: 30 + r.IntN(60), stream: r.IntN(2) == 0}
+	q := request{api: tr.apis[r.IntN(len(tr.apis))], key: tr.keys[r.IntN(len(tr.keys))], in: cached + 1 + r.IntN(5), max: 30 + r.IntN(60), stream: r.IntN(2) == 0}
 	if is.route != "" {
 		q.api = tr.apis[0]
 	}
@@ -223,7 +234,11 @@ func (tr *trial) send(client *http.Client, r *rand.Rand, is end) int {
 	tr.mu.RLock()
 	url := tr.envoy.URL()
 	tr.mu.RUnlock()
-	req, _ := q.new(ctx, tr.t, url)
+	req, body := q.new(ctx, tr.t, url)
+	if q.api == "" {
+		body = 0 // its file does not count the input
+	}
+	tr.asked.Store(q.header[len(q.header)-1], asked{is.name, q.max + (body+3)/4})
 	if is.half {
 		req.Body, req.ContentLength = io.NopCloser(stalled{ctx}), -1
 	}
@@ -244,8 +259,8 @@ func (s stalled) Read([]byte) (int, error) {
 	return 0, s.Err()
 }
 
-// state asks rls what of a budget is free, and what is reserved. A question charges nothing.
-func (tr *trial) state(budget string) (free, reserved int) {
+// state asks rls what of a budget of a key is free, and what is reserved. A question charges nothing.
+func (tr *trial) state(budget, key string) (free, reserved int) {
 	_, out := stack.PostJSON(tr.t, tr.rls[0].HTTP(), stack.Request(0, "budget="+budget+",api_key="+key))
 	if len(out.GetStatuses()) == 0 {
 		return -1, -1
@@ -261,42 +276,73 @@ func (tr *trial) judge(tokens int) {
 		seen = append(seen, fmt.Sprintf("%s: %d", what, n.(*atomic.Int64).Load()))
 		return true
 	})
+	seen = append(seen, tr.unknown()...)
 	slices.Sort(seen)
 	tr.t.Logf("seed %d\n%s", tr.seed, strings.Join(seen, "\n"))
-	tr.compare("tokens", tokens, func() (cost, requests int) {
-		cost, _, requests = tr.app.ledger(key)
-		return cost, requests
-	})
+	tr.compare("tokens", key, tokens)
 	if tr.file == "budgets.yaml" {
-		tr.compare("usd", dollars*tokens, func() (cost, requests int) {
-			_, cost, requests = tr.app.ledger(key)
-			return cost, requests
-		})
+		tr.compare("usd", key, dollars*tokens)
+	}
+	if tr.app.forged {
+		tr.t.Error("the application got headers that only calls of Envoy have")
 	}
 }
 
-// compare waits until nothing of a budget is reserved, and compares what is spent with the ledger.
-func (tr *trial) compare(budget string, limit int, ledger func() (cost, requests int)) {
-	tr.t.Helper()
-	var free, reserved int
-	defer func() {
-		if reserved != 0 {
-			tr.t.Errorf("%s: at rest %d are reserved and %d are free", budget, reserved, free)
+// unknown says by the end of requests that reached the provider how many tokens they have cost, and how many
+// Envoy has reserved for them. Where the end names no cost, the second number is charged, or that of
+// on_unknown.
+func (tr *trial) unknown() (lines []string) {
+	type sums struct{ requests, cost, estimate int }
+	of := make(map[string]sums)
+	tr.app.mu.Lock()
+	defer tr.app.mu.Unlock()
+	for id := range tr.app.tries {
+		if is, ok := tr.asked.Load(id); ok {
+			a := is.(asked)
+			was := of[a.end]
+			of[a.end] = sums{was.requests + 1, was.cost + tr.app.costs[id], was.estimate + a.estimate}
 		}
-	}()
-	process.Eventually(tr.t, "nothing to be reserved at rest", func() bool {
-		free, reserved = tr.state(budget)
-		return reserved == 0
-	})
-	cost, requests := ledger()
-	spent := limit - free
-	tr.t.Logf("the budget is %d %s; %d requests have cost %d; rls has charged %d, which is %.1f %% more", limit, budget, requests, cost, spent, 100*float64(spent-cost)/float64(max(1, cost)))
+	}
+	for end, s := range of {
+		lines = append(lines, fmt.Sprintf("%s: %d reached the provider and cost %d of %d reserved", end, s.requests, s.cost, s.estimate))
+	}
+	return lines
+}
+
+// compare waits until nothing of a budget is reserved, and compares what is spent with the ledger. It returns
+// both.
+func (tr *trial) compare(budget, key string, limit int) (cost, spent int) {
+	tr.t.Helper()
+	free := tr.rest(budget, key)
+	cost, money, requests := tr.app.ledger(key)
+	if budget == "usd" {
+		cost = money
+	}
+	spent = limit - free
+	tr.t.Logf("the budget of %s is %d %s; %d requests have cost %d; rls has charged %d, which is %.1f %% more", key, limit, budget, requests, cost, spent, 100*float64(spent-cost)/float64(max(1, cost)))
 	if cost > limit {
 		tr.t.Errorf("the requests have cost %d %s, and the budget is %d", cost, budget, limit)
 	}
 	if cost > spent {
 		tr.t.Errorf("the requests have cost %d %s, and rls has charged %d", cost, budget, spent)
 	}
+	return cost, spent
+}
+
+// rest waits until nothing of a budget is reserved, and returns what is free.
+func (tr *trial) rest(budget, key string) (free int) {
+	tr.t.Helper()
+	var reserved int
+	defer func() {
+		if reserved != 0 {
+			tr.t.Errorf("%s: at rest %d are reserved and %d are free", budget, reserved, free)
+		}
+	}()
+	process.Eventually(tr.t, "nothing to be reserved at rest", func() bool {
+		free, reserved = tr.state(budget, key)
+		return reserved == 0
+	})
+	return free
 }
 
 // streams is how many requests a test sends: long has ten thousand for all of them.

@@ -77,16 +77,20 @@ type provider struct {
 	spent map[string]int // tokens by key
 	money map[string]int // millionths of a dollar by key, at the prices of budgets.yaml
 	tries map[string]int // by x-id
+	costs map[string]int // tokens by x-id
 	all   int            // requests that have reached it
+	// forged is true if one of them had a header that only calls of Envoy have.
+	forged bool
 }
 
-func (p *provider) spend(key string, in, out int) {
+func (p *provider) spend(key, id string, in, out int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.spent == nil {
-		p.spent, p.money = make(map[string]int), make(map[string]int)
+		p.spent, p.money, p.costs = make(map[string]int), make(map[string]int), make(map[string]int)
 	}
 	p.spent[key] += in + out
+	p.costs[id] += in + out
 	p.money[key] += 3*in + 15*out
 }
 
@@ -103,11 +107,15 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.Unmarshal(body, &asks)
 	p.mu.Lock()
 	p.all++
+	for _, name := range forged {
+		p.forged = p.forged || r.Header.Get(name) != ""
+	}
 	if p.tries == nil {
 		p.tries = make(map[string]int)
 	}
-	p.tries[r.Header.Get("x-id")]++
-	tries := p.tries[r.Header.Get("x-id")]
+	id := r.Header.Get("x-id")
+	p.tries[id]++
+	tries := p.tries[id]
 	p.mu.Unlock()
 	is := apis[""]
 	for _, one := range apis {
@@ -122,12 +130,15 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	does := r.Header.Get("x-does")
 	switch {
 	case does == "fail", does == "fail-twice" && tries < 3:
+		if is.path == "/" {
+			w.Header().Set("X-Cost", "0")
+		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	case does == "reset":
 		panic(http.ErrAbortHandler)
 	}
-	p.spend(key, in, 0)
+	p.spend(key, id, in, 0)
 	if does == "hang" {
 		<-r.Context().Done()
 		return
@@ -137,7 +148,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !asks.Stream {
 		p.pause(r.Context(), r.Header.Get("x-pace"))
-		p.spend(key, 0, out)
+		p.spend(key, id, 0, out)
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = io.WriteString(w, is.usage(in, out))
 		return
@@ -155,7 +166,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p.pause(r.Context(), r.Header.Get("x-pace")); r.Context().Err() != nil {
 			return
 		}
-		p.spend(key, 0, 1)
+		p.spend(key, id, 0, 1)
 		say(is.text)
 		switch {
 		case i < out/2:

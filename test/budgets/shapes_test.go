@@ -107,10 +107,14 @@ func files(t *testing.T) map[string][]string {
 	return out
 }
 
-// A request is one to a provider.
+// forged are headers that only calls of Envoy have. With a believed x-rls-wire every request would be free.
+var forged = []string{"x-rls-end", "x-rls-wire", "x-rls-sent", "x-rls-cost", "x-slidegate-stream"}
+
+// A request is one to a provider. It always has the headers that are forged.
 type request struct {
 	api, key     string
-	in, out, max int // max 0: the body has no bound
+	in, out, max int    // max 0: the body has no bound
+	bound        string // in place of max
 	stream       bool
 	header       []string
 }
@@ -121,7 +125,10 @@ func (q request) new(ctx context.Context, t *testing.T, url string) (*http.Reque
 	is := apis[q.api]
 	body := `{"model": "m"`
 	if q.max != 0 {
-		body += ", " + fmt.Sprintf(is.bound, q.max)
+		q.bound = fmt.Sprint(q.max)
+	}
+	if q.bound != "" {
+		body += ", " + strings.Replace(is.bound, "%d", q.bound, 1)
 	}
 	path := is.path
 	if q.stream && is.stream != "" {
@@ -137,6 +144,9 @@ func (q request) new(ctx context.Context, t *testing.T, url string) (*http.Reque
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	if name, prefix, _ := strings.Cut(is.key, ": "); q.key != "" {
 		r.Header.Set(name, prefix+q.key)
+	}
+	for _, name := range forged {
+		r.Header.Set(name, "0")
 	}
 	r.Header.Set("x-in", fmt.Sprint(q.in))
 	r.Header.Set("x-out", fmt.Sprint(q.out))
@@ -209,13 +219,16 @@ func TestShapes(t *testing.T) {
 					}
 				}
 			}
-			unknown(t, envoy.URL(), rls, names[len(names)-1], header)
+			unknown(t, envoy.URL(), rls, names[len(names)-1], header, money)
+			if app.forged {
+				t.Error("the application got headers that only calls of Envoy have")
+			}
 		})
 	}
 }
 
 // unknown has requests without a known cost, and without or with a wrong estimate.
-func unknown(t *testing.T, url string, rls *recorder, api string, header bool) {
+func unknown(t *testing.T, url string, rls *recorder, api string, header, money bool) {
 	t.Helper()
 	for _, c := range []struct {
 		request
@@ -225,6 +238,11 @@ func unknown(t *testing.T, url string, rls *recorder, api string, header bool) {
 		{request{api: api, key: "k1", in: 1, header: []string{"x-does", "fail"}}, 4096, true},
 		{request{api: api, key: "k1", in: 1, max: 7, header: []string{"x-does", "reset"}}, 7, true},
 		{request{api: api, in: 1, max: -5, header: []string{"x-does", "reset"}}, 4096, true},
+		{request{api: api, in: 1, bound: "true", header: []string{"x-does", "reset"}}, 4096, true},
+		{request{api: api, in: 1, bound: `"500"`, header: []string{"x-does", "reset"}}, 4096, true},
+		{request{api: api, in: 1, bound: "[1]", header: []string{"x-does", "reset"}}, 4096, true},
+		{request{api: api, in: 1, bound: "null", header: []string{"x-does", "reset"}}, 4096, true},
+		{request{api: api, in: 1, bound: "0.0", header: []string{"x-does", "reset"}}, 4096, true},
 		{request{api: api, in: 1, max: 2_000_000_000, header: []string{"x-does", "reset"}}, 200_000, true},
 		{request{api: api, key: "k1", in: 11, out: 10, max: 500, stream: true, header: []string{"x-does", "reset-in-body"}}, 500, true},
 	} {
@@ -240,12 +258,19 @@ func unknown(t *testing.T, url string, rls *recorder, api string, header bool) {
 		if !header {
 			estimate += body / 4
 		}
+		settled := []string{"slidegate=end -"}
+		if c.header[1] == "fail" { // an error of the provider is free
+			settled = append(settled, "budget=tokens,api_key=k1 0")
+			if money {
+				settled = append(settled, "budget=usd,api_key=k1 0")
+			}
+		}
 		is, cost := calls[0].descriptors[0], 0
 		if n, err := fmt.Sscanf(is, "budget=tokens,api_key="+key+" %d", &cost); n != 1 || err != nil || cost-estimate > 1 || cost < estimate {
 			t.Errorf("%+v: reserved %s, want %d", c.request, is, estimate)
 		}
-		if got := calls[1]; len(got.descriptors) != 1 || got.descriptors[0] != "slidegate=end -" || (got.wire != "0") != c.wire {
-			t.Errorf("%+v: settled %+v, want no cost", c.request, got)
+		if got := calls[1]; !slices.Equal(got.descriptors, settled) || (got.wire != "0") != c.wire {
+			t.Errorf("%+v: settled %+v, want %q", c.request, got, settled)
 		}
 	}
 }
