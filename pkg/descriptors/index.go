@@ -33,7 +33,7 @@ func (x *index) add(p *Pattern) {
 	if s := &x.ends[1]; p.suffix != "" && (text == "" || s.byText[p.suffix].count < to.byText[text].count) {
 		to, text = s, p.suffix
 	}
-	number := int32(len(x.next)) //nolint:gosec // there are fewer patterns
+	number := int32(len(x.next))
 	x.next = append(x.next, math.MaxInt32)
 	l, is := to.byText[text]
 	if is {
@@ -67,7 +67,7 @@ func (k *keyNode[R]) reindex() {
 // search returns the number of the first pattern that a value fits, or that of patterns. It takes
 // its cost from steps, as find does.
 func (k *keyNode[R]) search(value string, steps *int) int {
-	best := int32(len(k.patterns)) //nolint:gosec // as above
+	best := int32(len(k.patterns))
 	*steps -= k.index.steps()
 	for end := range k.index.ends {
 		lists := &k.index.ends[end]
