@@ -406,8 +406,8 @@ func (s *server) clockSetBack(from, to time.Duration) bool {
 func (w *world) judgeTimes() {
 	for _, o := range w.ops {
 		most := storeTimeout + time.Millisecond
-		if o.stream != 0 || len(o.keys) > 1 {
-			most = envoyTimeout // it also waits for the end of another one, or until all is taken back
+		if o.ending == "" && (o.stream != 0 || len(o.keys) > 1) {
+			most = envoyTimeout // it also waits for the end of another stream, or until all is taken back
 		}
 		if o.end-o.begin > most {
 			w.breaks(promiseInTime, "%v", o)
