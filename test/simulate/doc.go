@@ -19,6 +19,34 @@
 //
 // Instances do not count each other here: each knows their number. No slot of a cluster moves.
 //
+// # Promises
+//
+// These functions check the promises of docs/guarantees.md in each run, or these tests do elsewhere.
+// TestMap compares the list with the page.
+//
+//   - Never more than the limit. judgeWindows, judgeHistory, usedAtRest, spend, budgetAtRest
+//   - Each policy keeps its bound. judgeWindows, judgeActive, heldAtRest
+//   - Retry-After is long enough. judgeRetries
+//   - A denied request uses no quota. usedAtRest, judgeHistory
+//   - All limits or none. usedAtRest
+//   - Charged once, and in time. changed, usedAtRest, judgeHistory
+//   - A retry with an idempotency key is charged once: usedAtRest
+//   - Two customers never share a limit per key. judgeNames
+//   - Envoy gets an answer in time. judgeTimes, judgeWindows, judgeRecovery
+//   - Known customers keep their tier: TestSourceFaults, TestManyCustomersAtOnce
+//   - The last good rules stay active: TestXDSServerRestarts, TestXDSServerUnavailableAtStart
+//   - A restart loses no call. judgeRestarts
+//   - A tier change takes effect at the next request: TestATierChangeCountsAtTheNextRequest
+//   - A wrong file changes nothing. TestReloadUnderLoad, TestABadStart
+//   - One image line replaces envoyproxy/ratelimit: TestCorpus, TestReferenceSideBySide
+//   - A comparison changes nothing. TestCompare, TestCompareWithAReferenceThatHangs
+//   - An API key is hashed: TestAnAPIKeyIsNowhere, TestAPIKeysReachNothing
+//   - One credential has one quota: TestOneCredentialHasOneQuota, FuzzCredential
+//   - Only Slidegate says who calls. TestOnlyRlsSaysWhoCalls, TestWhoMayPass
+//   - A client cannot exhaust Slidegate. TestFloods, TestMemoryIsBounded
+//
+// # Mutants
+//
 // TestMutants breaks the protocol in 18 ways, and prints after how many seeds a promise shows each: most after
 // one or two, all within 20.
 //

@@ -21,6 +21,8 @@ const (
 	promiseInFlight  = "in_flight never has more than max active requests; a request that never ends is released after hold."
 	promiseOnce      = "A retry with an idempotency key is charged once, under a rule with charge_once."
 	promiseBudget    = "Never more than the limit: what a budget has spent and what requests have reserved of it."
+	promiseShare     = "Two customers never share a limit per key."
+	promiseRestart   = "A restart loses no call. On SIGTERM an instance answers everything, then finishes calls in flight."
 	promiseExact     = "Limits are exact again within a second after Redis is back."
 )
 
@@ -190,6 +192,29 @@ func (w *world) judge() {
 	}
 	w.judgeTimes()
 	w.judgeRecovery()
+	w.judgeNames()
+	w.judgeRestarts()
+}
+
+// judgeNames checks that no two keys have one log.
+func (w *world) judgeNames() {
+	of := make(map[string]*key)
+	for _, k := range w.keys {
+		if other := of[k.redis]; k.redis != "" && other != nil {
+			w.breaks(promiseShare, "%s and %s have the log %s", k.name, other.name, k.redis)
+		}
+		of[k.redis] = k
+	}
+}
+
+// judgeRestarts checks that an instance that stops in order decides what Envoy has sent it. The end of a stream
+// is reported later if the store does not answer.
+func (w *world) judgeRestarts() {
+	for _, o := range w.ops {
+		if o.instance.stopped && !o.instance.gone && o.answer == failed && o.left == 0 && o.ending == "" {
+			w.breaks(promiseRestart, "%v", o)
+		}
+	}
 }
 
 // judgeRecovery checks that no call is decided without the store long after the faults. A call that took as

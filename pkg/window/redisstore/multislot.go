@@ -276,6 +276,7 @@ func (s *participant) ask(requests []*subRequest, denied bool) {
 	messages := make([]*message, len(requests))
 	keys := make([]string, len(requests)) // as they were sent
 	to := make(map[*node][]*message, 1)
+	var nodes []*node // of to, in the order of the requests
 	for i, p := range requests {
 		m := newMessage()
 		m.group.Add(p.check, p.decision)
@@ -292,9 +293,13 @@ func (s *participant) ask(requests []*subRequest, denied bool) {
 			continue
 		}
 		messages[i], keys[i] = m, m.group.Keys[0]
+		if len(to[n]) == 0 {
+			nodes = append(nodes, n)
+		}
 		to[n] = append(to[n], m)
 	}
-	for n, queued := range to {
+	for _, n := range nodes {
+		queued := to[n]
 		if err := n.queueAll(queued, true); err != nil {
 			s.err = err
 			for i, m := range messages {
