@@ -416,7 +416,7 @@ vet-platforms: ## check all code for 32 bits, and rls for the other systems of a
 	GOARCH=arm go vet -trimpath ./...
 	GOARCH=arm go vet -C client -trimpath ./...
 	GOOS=darwin GOARCH=arm64 go vet -trimpath ./cmd/rls
-	GOOS=windows GOARCH=amd64 go vet -trimpath ./cmd/rls
+	GOOS=windows GOARCH=amd64 go build -trimpath -o /dev/null ./cmd/rls
 
 .PHONY: clean
 clean: ## remove what was built, but not .tools

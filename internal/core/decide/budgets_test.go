@@ -66,7 +66,7 @@ func (b budgetCount) Budget(o inflight.BudgetOutcome, units uint64) {
 }
 
 // ask asks for a cost; a negative one stands for none.
-func ask(id, ending string, cost int, ds ...string) *Request {
+func ask(id, ending string, cost int64, ds ...string) *Request {
 	if ending != "" {
 		ds = append([]string{"slidegate=end"}, ds...)
 	}
@@ -207,7 +207,7 @@ func (f *flight) misused(want string) {
 func TestSettlements(t *testing.T) {
 	type end struct {
 		ending   string
-		cost     int
+		cost     int64
 		unheld   bool
 		text     string
 		wire     string
@@ -422,7 +422,7 @@ func TestSettlementAfterAChange(t *testing.T) {
 // TestSettlementWithoutTheCustomer: the customer source fails at the end of a request, which pays its true cost all the
 // same.
 func TestSettlementWithoutTheCustomer(t *testing.T) {
-	for cost, want := range map[int]string{50: "left 950, reserved 0", 700: "left 300, reserved 0", 200: "left 800, reserved 0", -1: "left 800, reserved 0"} {
+	for cost, want := range map[int64]string{50: "left 950, reserved 0", 700: "left 300, reserved 0", 200: "left 800, reserved 0", -1: "left 800, reserved 0"} {
 		source := &tableResolver{answers: map[string]tier.Answer{secrets.Digest("k"): known(tier.Subject{ID: "zeta", Tier: "starter"})}}
 		f := newFlight(t, func(o *Options) { o.Subjects, o.Wait, o.DenyUnresolved = source, time.Second, true })
 		rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: directory(t)})
@@ -482,7 +482,7 @@ func (o *outage) End(ctx context.Context, e window.Ending) (window.Settled, erro
 // stream ends, even if its cost is unknown, and even if the first end fails.
 func TestSettlementWithoutTheStore(t *testing.T) {
 	for name, tt := range map[string]struct {
-		cost   int
+		cost   int64
 		wire   string
 		early  bool // the first end comes during the outage
 		counts string

@@ -749,7 +749,8 @@ func TestQuotasKeepOnceRecords(t *testing.T) {
 // TestQuotaOfALargeLimit: a part of a limit is a number, also if it is that of unlimited.
 func TestQuotaOfALargeLimit(t *testing.T) {
 	l := window.Limit{Hits: 2 * window.Unlimited, Window: time.Minute, Policy: window.Fixed}
-	if got := fallback.QuotaLimit(l, window.Unlimited, 2); got.Hits != window.Unlimited-1 {
-		t.Errorf("got %d hits, want %d", got.Hits, window.Unlimited-1)
+	const want uint64 = window.Unlimited - 1
+	if got := fallback.QuotaLimit(l, window.Unlimited, 2); got.Hits != want {
+		t.Errorf("got %d hits, want %d", got.Hits, want)
 	}
 }

@@ -107,7 +107,7 @@ func LevelOf(limit uint64) Level {
 
 func levelOfLarge(limit uint64) Level {
 	length := bits.Len64(limit)
-	return Level(floating | (length-32)<<19 | int(limit>>(length-20)&(1<<19-1)))
+	return floating | Level(length-32)<<19 | Level(limit>>(length-20)&(1<<19-1))
 }
 
 // Limit returns the limit of a level. For NoLevel it is more than any limit.
