@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/fallback"
+	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
@@ -213,6 +214,7 @@ func TestSettlements(t *testing.T) {
 		wire     string
 		sent     string
 		ds       string
+		attempts string
 		withhold bool // slidegate=end does not come
 	}
 	for name, tt := range map[string]struct {
@@ -245,6 +247,9 @@ func TestSettlements(t *testing.T) {
 		"bytes":                       {end{ending: "via_upstream", cost: -1, sent: "101", ds: "bytes=x"}, 949, "bytes unknown 51: 1, released 1", ""},
 		"bytes above the estimate":    {end{ending: "via_upstream", cost: -1, sent: "90000", ds: "bytes=x"}, 800, "bytes unknown 200: 1, released 1", ""},
 		"unknown bytes":               {end{ending: "via_upstream", cost: -1, sent: "?", ds: "bytes=x"}, 800, "bytes unknown 200: 1, released 1", ""},
+		"one attempt":                 {end{ending: "via_upstream", cost: 50, attempts: "1"}, 950, "released 1, tokens settled 50: 1", ""},
+		"three attempts":              {end{ending: "via_upstream", cost: 50, attempts: "3"}, 950, "released 1, tokens retried 50: 1, tokens settled 50: 1", ""},
+		"attempts that are no number": {end{ending: "via_upstream", cost: 50, attempts: "-"}, 950, "released 1, tokens settled 50: 1", ""},
 		"no slidegate=end":            {end{ending: "via_upstream", cost: 50, withhold: true}, 750, "misused 1", inflight.MisuseBudgetAtEnd},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +269,7 @@ func TestSettlements(t *testing.T) {
 			case tt.withhold:
 				r.Descriptors = slices.Delete(r.Descriptors, 0, 1)
 			}
-			r.Reported.Cost, r.Reported.Upstream, r.Reported.Downstream = tt.text, tt.wire, tt.sent
+			r.Reported = identity.Reported{Cost: tt.text, Upstream: tt.wire, Downstream: tt.sent, Attempts: tt.attempts}
 			if v := decide(t, f.Decider, r); !v.Allowed {
 				t.Error("an end is denied")
 			}
