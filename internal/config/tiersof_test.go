@@ -102,6 +102,7 @@ func TestTiersOfFitsTheRule(t *testing.T) {
 	for _, tt := range []struct{ rule, terms, want string }{
 		{quota, "{limits: [{unit: minute, requests_per_unit: 3}, {unit: day, requests_per_unit: 9}] }", ":2: descriptors[k]: a quota rule can have only one limit and no lease"},
 		{quota, "{unit: minute, requests_per_unit: 3000, lease: 50ms}", ":2: descriptors[k]: a quota rule can have only one limit and no lease"},
+		{quota, "{unit: minute, requests_per_unit: 3, budget: {reserve: 1, hold: 1m}}", ":2: descriptors[k]: a quota rule cannot have a budget"},
 		{always, "{unit: minute, requests_per_unit: 3000, lease: 50ms}", ":2: descriptors[k]: charge always cannot be combined with a lease or observe"},
 		{always, "{unit: minute, requests_per_unit: 3, observe: 10%}", ":2: descriptors[k]: charge always cannot be combined with a lease or observe"},
 		{always, "{unit: minute, requests_per_unit: 3}", ""},

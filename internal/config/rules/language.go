@@ -59,7 +59,7 @@ type limit struct {
 
 // reserving are the keys of a limit that reserves costs.
 type reserving struct {
-	Budget   strict.Field[*budget] `yaml:"budget" doc:"a request reserves its estimated cost, and pays at its end what it has cost. Not with in_flight, lease, charge: always or charge_once. Default: it pays at once"`
+	Budget   strict.Field[*budget] `yaml:"budget" doc:"a request reserves its estimated cost, and pays at its end what it has cost. Not with in_flight, lease, quota_mode, charge: always or charge_once. Default: it pays at once"`
 	Currency strict.Field[string]  `yaml:"currency" doc:"the requests are millionths of a currency, such as usd, which answers name. Default: they are units"`
 }
 

@@ -69,6 +69,11 @@ func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 			r.decoder.Problem(t.Limits.Position, "a quota rule can have only one limit: see %s", where)
 		}
 	}
+	v.each(func(l *limit) {
+		if l.Budget.Value != nil {
+			r.decoder.Problem(l.Budget.Position, "a budget cannot be combined with %s: the end of a request charges each budget that it names", where)
+		}
+	})
 }
 
 func reserves(l rules.Limit) bool { return l.Budget != nil }

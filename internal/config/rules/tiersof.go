@@ -123,6 +123,9 @@ func (r *rulesReader) checkTaken(rule *rules.Rule, quota bool, at strict.Positio
 		case quota && (leased || len(t.Limits) > 1):
 			r.decoder.Problem(at, "a quota rule can have only one limit and no lease, and rules.tiers_of gives it others in %s", from)
 			return
+		case quota && slices.ContainsFunc(t.Limits, reserves):
+			r.decoder.Problem(at, "a quota rule cannot have a budget, which rules.tiers_of gives it in %s", from)
+			return
 		}
 	}
 }
