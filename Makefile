@@ -350,6 +350,10 @@ profile: test-servers ## profile the hot paths for the compiler, into cmd/rls/de
 	  go test -trimpath -run '^$$' -bench "^Benchmark$${each#*:}" -benchtime 3s -cpuprofile $$dir/$${package//\//-}.prof -o $$dir/test ./$$package || exit 1; done; \
 	go tool pprof -proto $$dir/*.prof >cmd/rls/default.pgo
 
+.PHONY: goals
+goals: build envoy ratelimit ## measure the goals of the way to Redis beside envoyproxy/ratelimit and a frame reader, and say which are met
+	SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' go -C bench run ./service -goals -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' $(GOALS)
+
 .PHONY: bench-before
 bench-before: BEFORE ?= HEAD~1
 bench-before: BENCH ?= -only '^before/'

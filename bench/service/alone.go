@@ -34,7 +34,7 @@ func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
 	if err != nil {
 		return a, err
 	}
-	bare, stop, err := b.bare(s.Method, answer)
+	bare, stop, err := b.bare(bareName, s.Method, answer)
 	if err != nil {
 		return a, err
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,8 +56,8 @@ func (s bareService) register(server *grpc.Server) {
 
 // serveBare is the bare server. what is METHOD=FILE: it answers the method with the
 // message in the file, until ctx or its standard input ends. Its first line of output
-// has the address for gRPC and the address for /metrics.
-func serveBare(ctx context.Context, what string, out io.Writer) error {
+// has the address for gRPC and the address for /metrics. frames makes it a frame reader.
+func serveBare(ctx context.Context, what string, frames bool, out io.Writer) error {
 	method, file, _ := strings.Cut(what, "=")
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -96,7 +97,13 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the parent
 		cancel(nil)
 	}()
-	go func() { cancel(server.Serve(calls)) }()
+	go func() {
+		if frames {
+			cancel(serveFrames(calls, answer))
+		} else {
+			cancel(server.Serve(calls))
+		}
+	}()
 	go func() { cancel(metrics.Serve(pages)) }()
 	fmt.Fprintln(out, calls.Addr(), pages.Addr())
 	<-ctx.Done()
@@ -109,18 +116,18 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 }
 
 // startBare starts this program as a bare server that answers a method with the
-// message in file. Calling stop ends it.
-func startBare(method, file string) (t target, stop func(), err error) {
+// message in file, or as a frame reader. Calling stop ends it.
+func startBare(name, method, file string) (t target, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return t, nil, err
 	}
-	cmd := exec.Command(self, "-bare", method+"="+file)
+	cmd := exec.Command(self, "-bare", method+"="+file, "-frames="+strconv.FormatBool(name == framesName))
 	// The pipe ends with this program, and then the server ends.
 	if _, err := cmd.StdinPipe(); err != nil {
 		return t, nil, err
 	}
-	p, err := process.Start(bareName, cmd)
+	p, err := process.Start(name, cmd)
 	if err != nil {
 		return t, nil, err
 	}
@@ -132,6 +139,6 @@ func startBare(method, file string) (t target, stop func(), err error) {
 		p.Kill()
 		return t, nil, fmt.Errorf("the bare server printed %q: %w", p.Output(), err)
 	}
-	t.name, t.admin = bareName, "http://"+t.admin
+	t.name, t.admin, t.peer = name, "http://"+t.admin, true
 	return t, p.Kill, nil
 }

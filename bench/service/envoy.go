@@ -75,7 +75,7 @@ func (b *bench) measureEnvoy(ctx context.Context) (*behindEnvoy, error) {
 				return nil, err
 			}
 			var stop func()
-			if t, stop, err = b.bare(s.Method, answer); err != nil {
+			if t, stop, err = b.bare(bareName, s.Method, answer); err != nil {
 				return nil, err
 			}
 			defer stop()
@@ -116,7 +116,7 @@ func (b *bench) sampleEnvoy(ctx context.Context, t target, e *edge.EnvoyServer) 
 	if err != nil {
 		return s, err
 	}
-	l, err := b.envoyLoad(ctx, e, n, n, withKey...)
+	l, err := b.envoyLoad(ctx, e, envoyConnections, n, n, withKey...)
 	if err != nil {
 		return s, err
 	}
@@ -134,7 +134,7 @@ func (b *bench) sampleEnvoy(ctx context.Context, t target, e *edge.EnvoyServer) 
 	}{{&s.alone, 0, nil}, {&s.latency, paced, withKey}} {
 		file := filepath.Join(b.dir, "times")
 		args := append([]string{"--rps", strconv.Itoa(pacedRate), "--log-file", file}, p.headers...)
-		if _, err := b.envoyLoad(ctx, e, paced, p.calls, args...); err != nil {
+		if _, err := b.envoyLoad(ctx, e, envoyConnections, paced, p.calls, args...); err != nil {
 			return s, err
 		}
 		if *p.into, err = readTimes(file); err != nil {
@@ -147,14 +147,15 @@ func (b *bench) sampleEnvoy(ctx context.Context, t target, e *edge.EnvoyServer) 
 	return s, nil
 }
 
-// envoyLoad sends n requests. It fails unless the service allowed calls of them.
-func (b *bench) envoyLoad(ctx context.Context, e *edge.EnvoyServer, n, calls int, args ...string) (load, error) {
+// envoyLoad sends n requests on connections that have one request at a time each. It fails unless the
+// service allowed calls of them.
+func (b *bench) envoyLoad(ctx context.Context, e *edge.EnvoyServer, clients, n, calls int, args ...string) (load, error) {
 	const answered = "cluster.rls.ratelimit.ok"
 	before, err := e.Stat(answered)
 	if err != nil {
 		return load{}, err
 	}
-	l, err := h2loads(ctx, append(args, "-c", strconv.Itoa(envoyConnections), "-m", "1", "-n", strconv.Itoa(n), e.URL()+"/")...)
+	l, err := h2loads(ctx, append(args, "-c", strconv.Itoa(clients), "-m", "1", "-n", strconv.Itoa(n), e.URL()+"/")...)
 	if err != nil {
 		return l, err
 	}

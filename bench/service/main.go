@@ -27,6 +27,8 @@
 // each store. "make bench-before" builds it from a commit.
 //
 // The program itself makes the calls of a single caller.
+//
+// With -goals ("make goals") it measures the goals of the way to Redis instead, and says which are met.
 package main
 
 import (
@@ -63,18 +65,23 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured; the table shows medians")
 	flags.IntVar(&o.requests, "requests", 50_000, "requests of one measurement")
 	flags.Only(&o.only, "measure only what matches this `regexp`, such as store/memory/allowed/1")
+	frames := flags.Bool("frames", false, "with -bare: read frames instead of running a gRPC server")
+	showGoals := flags.Bool("goals", false, "measure only the goals of the way to Redis, beside envoyproxy/ratelimit and a frame reader")
 	bare := flags.String("bare", "", "serve an answer, `METHOD=FILE`; what the benchmark runs as its bare server")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *bare != "" {
-		return serveBare(ctx, *bare, out)
+		return serveBare(ctx, *bare, *frames, out)
 	}
 	if o.rounds < 1 || o.requests < 1000 {
 		return errors.New("-rounds must be at least 1 and -requests at least 1000")
 	}
 	if _, err := exec.LookPath(h2load); err != nil {
 		return fmt.Errorf("%s is not in PATH: install it (Debian: apt-get install nghttp2-client)", h2load)
+	}
+	if *showGoals {
+		return reportGoals(ctx, o, out, progress)
 	}
 	r, err := measure(ctx, o, progress)
 	if err != nil {

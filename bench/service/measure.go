@@ -24,6 +24,8 @@ type target struct {
 	grpc  string        // host:port
 	admin string        // URL of the server with /metrics
 	redis *redis.Client // of its store; nil: none
+	peer  bool          // it is not rls, and counts no decisions
+	pid   int           // if it has no /metrics
 }
 
 // A sample is one measurement of one target.
@@ -150,7 +152,7 @@ func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*
 	targets := make([]target, 1, 1+len(rows))
 	if c.base == bareName {
 		var stop func()
-		if targets[0], stop, err = b.bare(s.Method, answer); err == nil {
+		if targets[0], stop, err = b.bare(bareName, s.Method, answer); err == nil {
 			defer stop()
 		}
 	} else {
@@ -194,8 +196,8 @@ func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*
 	return nil
 }
 
-// bare starts a bare server with one answer to a method.
-func (b *bench) bare(method string, answer proto.Message) (t target, stop func(), err error) {
+// bare starts a bare server, or a frame reader, with one answer to a method.
+func (b *bench) bare(name, method string, answer proto.Message) (t target, stop func(), err error) {
 	message, err := proto.Marshal(answer)
 	if err != nil {
 		return t, nil, err
@@ -204,7 +206,7 @@ func (b *bench) bare(method string, answer proto.Message) (t target, stop func()
 	if err := os.WriteFile(file, message, 0o600); err != nil {
 		return t, nil, err
 	}
-	return startBare(method, file)
+	return startBare(name, method, file)
 }
 
 // service returns the service with a name. The first call starts it.
@@ -292,7 +294,7 @@ func (b *bench) sample(ctx context.Context, t target, s scenario, body string) (
 	if err := l.check(b.requests, proto.Size(answer)); err != nil {
 		return sample{}, err
 	}
-	if want := s.decisions * b.requests; t.name != bareName {
+	if want := s.decisions * b.requests; !t.peer {
 		if got := after.decisions(s.outcome) - before.decisions(s.outcome); got != float64(want) {
 			return sample{}, fmt.Errorf("rls counted %.0f decisions as %s, want %d", got, s.outcome, want)
 		}

@@ -20,7 +20,12 @@ func (r reading) decisions(outcome string) float64 {
 
 // read reads from a target, and from its Redis if it has one.
 func (b *bench) read(ctx context.Context, t target) (r reading, err error) {
-	if r.Page, err = metrics.Read(ctx, t.admin+"/metrics"); err != nil {
+	if t.pid != 0 {
+		r.CPU, err = metrics.ProcessCPU(t.pid)
+	} else {
+		r.Page, err = metrics.Read(ctx, t.admin+"/metrics")
+	}
+	if err != nil {
 		return r, err
 	}
 	if t.redis != nil {

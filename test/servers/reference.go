@@ -130,6 +130,9 @@ func (s *ReferenceServer) GRPC() string { return process.Address(s.port) }
 // HTTP returns http://host:port of /healthcheck and /json.
 func (s *ReferenceServer) HTTP() string { return "http://" + process.Address(s.port+httpOffset) }
 
+// ID returns the number of the running process.
+func (s *ReferenceServer) ID() int { return s.process.ID() }
+
 // Start starts a stopped server again, on the same ports.
 func (s *ReferenceServer) Start() {
 	s.t.Helper()

@@ -3,11 +3,13 @@ package metrics
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -147,6 +149,30 @@ func RedisCPU(ctx context.Context, client *redis.Client) (total float64, err err
 			return 0, fmt.Errorf("INFO cpu: %s: %w", name, err)
 		}
 		total += seconds
+	}
+	return total, nil
+}
+
+// ProcessCPU returns the seconds of CPU time that a process on Linux has used so far. They are counted
+// in hundredths.
+func ProcessCPU(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program, in parentheses, may have spaces.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	const user, system = 11, 12
+	if len(fields) <= system {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields after the name", pid, len(fields))
+	}
+	var total float64
+	for _, field := range []string{fields[user], fields[system]} {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return 0, err
+		}
+		total += ticks / 100
 	}
 	return total, nil
 }
