@@ -9,15 +9,15 @@
 // interpreter of Lua. TestJudge runs the same calls on a real Redis and compares every byte.
 //
 // A plan follows from a seed: the limits, the callers, and the faults. These are lost messages, cuts,
-// frozen servers and instances, failovers that lose writes, restarts, and clocks that are set. Each
-// message takes a time that follows from the seed and from its moment, so that messages overtake each
-// other. The promises are functions in promises_test.go, named by their sentences. A run that breaks one
+// frozen servers and instances, failovers that lose writes, restarts, clocks that are set, and slots of a
+// cluster that move. Each message takes a time that follows from the seed and from its moment, so that messages
+// overtake each other. The promises are functions in promises_test.go, named by their sentences. A run that breaks one
 // prints its seed, and the shortest story that it finds: one line for each event.
 //
 // A call is charged at a moment between its begin and its end, by a clock that faults may set. So a
 // promise is broken only if no choice of these moments keeps it.
 //
-// Instances do not count each other here: each knows their number. No slot of a cluster moves.
+// Instances do not count each other here: each knows their number.
 //
 // # Promises
 //

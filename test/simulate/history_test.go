@@ -45,7 +45,7 @@ var logModel = (&porcupine.NondeterministicModel{
 // left, or never.
 func (w *world) judgeHistory(k *key, all []*op) {
 	plain := k.Limit.Policy == window.Sliding && k.Limit.Window == total && k.Lease.Length == 0 && !k.Once && k.Hold == 0 && !k.joined(w)
-	if !plain || len(w.servers[k.Server].losses) > 0 || len(all) == 0 {
+	if !plain || len(w.historyOf(k).losses) > 0 || len(all) == 0 {
 		return
 	}
 	var history []porcupine.Operation

@@ -139,14 +139,8 @@ func (in *instance) client(s *server) redis.UniversalClient {
 	}
 	c := o.Cluster()
 	c.DisableRoutingPolicies = true
-	c.ClusterStateReloadInterval = time.Hour // no slot moves
-	c.ClusterSlots = func(context.Context) (all []redis.ClusterSlot, err error) {
-		for i, node := range in.w.servers {
-			first, last := (i*slots+len(in.w.servers)-1)/len(in.w.servers), ((i+1)*slots+len(in.w.servers)-1)/len(in.w.servers)-1
-			all = append(all, redis.ClusterSlot{Start: first, End: last, Nodes: []redis.ClusterNode{{Addr: node.name}}})
-		}
-		return all, nil
-	}
+	c.ClusterStateReloadInterval = time.Hour // only a redirection makes it ask again
+	c.ClusterSlots = in.w.clusterSlots
 	return redis.NewClusterClient(c)
 }
 

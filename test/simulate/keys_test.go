@@ -22,6 +22,7 @@ type key struct {
 	resets []reset
 	owed   uint64 // of a budget: what streams may cost that the store has not admitted
 	most   uint64 // and: the highest sum of what was spent and reserved
+	owners []owner
 }
 
 // A reset may have removed a log between two moments. If it failed, it may have removed nothing.
@@ -96,7 +97,7 @@ func (k *key) learn(c *window.Check) {
 
 // used returns what counts in the log of the key now.
 func (s *server) used(k *key) uint64 {
-	s.data.clock = (zero + s.w.now() + s.offset).Microseconds()
+	s.tick()
 	v, _ := s.data.get(k.redis)
 	return k.usedIn(v.text, s.data.clock)
 }
@@ -125,7 +126,7 @@ func (s *server) reserved(k *key) (sum uint64) {
 // streams have cost that were admitted without the store.
 func (s *server) spend() {
 	for _, k := range s.w.keys {
-		if k.Hold == 0 || k.Server != s.number || k.redis == "" || len(s.w.losses(s)) > 0 {
+		if k.Hold == 0 || s.w.serverOf(k) != s || k.redis == "" || len(s.w.losses(s)) > 0 {
 			continue
 		}
 		if sum := s.used(k) + s.reserved(k); sum > k.most {
@@ -150,7 +151,7 @@ func (w *world) losses(s *server) (all []loss) {
 // watch returns the logs that a script may change without a call that is under way.
 func (s *server) watch(names []string) (before map[*key]string) {
 	for _, k := range s.w.keys {
-		if k.Server != s.number || k.redis == "" || k.open > 0 || k.Hold > 0 { // a budget is settled later, if need be
+		if s.w.serverOf(k) != s || k.redis == "" || k.open > 0 || k.Hold > 0 { // a budget is settled later, if need be
 			continue
 		}
 		for _, name := range names {

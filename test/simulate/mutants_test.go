@@ -20,6 +20,8 @@ type mutants struct {
 	instead func(text string, keys, argv []string) (answer any)
 	// twice runs each thousandth call of a script again, as a client does that sends what may have run.
 	twice bool
+	// redirected runs a call twice that was sent to another node before.
+	redirected bool
 	// wrap replaces what leases call.
 	wrap func(lease.Reserver) lease.Reserver
 	// record gets all calls of scripts, by their servers.
@@ -38,6 +40,7 @@ var broken = []struct {
 	{name: "Retry-After is a tenth too short", mutants: mutants{file: "take.lua", old: "retry = unit_after", put: "retry = math.floor(unit_after * 0.9)"}},
 	{name: "a limit of a group is charged although another one denies", mutants: mutants{file: "take.lua", old: "if settling and room and not denied and", put: "if settling and room and"}},
 	{name: "a reply is lost and the call is sent again", mutants: mutants{twice: true}},
+	{name: "a call that follows a redirection runs twice", rare: true, mutants: mutants{redirected: true}},
 	{name: "a take-back is lost", mutants: mutants{instead: func(text string, keys, argv []string) any {
 		if scriptName(text) != "takeback.lua" || !strings.Contains(keys[0], joinedKey) {
 			return nil

@@ -48,6 +48,7 @@ const (
 	faultRestart                   // a server restarts; Size 0: without its data
 	faultClock                     // a server's clock is set by Size milliseconds
 	faultCrash                     // an instance is killed and starts again; Size 1: it is stopped in order
+	faultMove                      // slots of a cluster move to a server, around the slot of the key Size
 	faultKinds
 )
 
@@ -55,7 +56,7 @@ const (
 type fault struct {
 	Kind    faultKind
 	At, For time.Duration
-	Who     int // the server or the instance
+	Who     int // the server or the instance; of a move: where to
 	Size    int
 }
 
@@ -76,6 +77,8 @@ func (f fault) String() string {
 		return fmt.Sprintf("%s restarts in %v, with data: %t", server, f.For, f.Size != 0)
 	case faultClock:
 		return fmt.Sprintf("%s: the clock is set by %d ms", server, f.Size)
+	case faultMove:
+		return fmt.Sprintf("slots move to %s within %v, among them that of key-%d", server, f.For, f.Size)
 	}
 	return fmt.Sprintf("%s restarts in %v, in order: %t", instance, f.For, f.Size != 0)
 }
@@ -88,7 +91,7 @@ func newPlan(seed uint64) *plan {
 	add := func(k keySpec) int {
 		k.Number, k.Server = len(p.Keys), r.IntN(p.Servers)
 		if p.Cluster {
-			k.Server = p.nodeOf(fmt.Sprintf("%%7Bkey-%d%%7D", k.Number))
+			k.Server = p.nodeOf(slotOf(tagOf(k.Number)))
 		}
 		p.Keys = append(p.Keys, k)
 		return k.Number
@@ -115,8 +118,11 @@ func newPlan(seed uint64) *plan {
 	return p
 }
 
-// nodeOf returns the node of a cluster that has the slot of a hash tag.
-func (p *plan) nodeOf(tag string) int { return int(slotOf(tag)) * p.Servers / slots }
+// nodeOf returns the node of a cluster that has a slot at first.
+func (p *plan) nodeOf(slot uint16) int { return int(slot) * p.Servers / slots }
+
+// tagOf returns the hash tag of the logs of a key.
+func tagOf(key int) string { return fmt.Sprintf("%%7Bkey-%d%%7D", key) }
 
 const slots = 16384 // of a cluster
 
@@ -145,33 +151,48 @@ func leaseOf(r *rand.Rand) window.Lease {
 	return window.Lease{Length: time.Duration(20+r.IntN(180)) * time.Millisecond}
 }
 
-// newFaults makes the faults of a plan. One run in four has none. All are over two seconds before the
-// callers stop.
+// newFaults makes the faults of a plan. One run in four has none, but for slots that move. All are over two
+// seconds before the callers stop.
 func newFaults(r *rand.Rand, p *plan) (all []fault) {
+	count := 1 + r.IntN(6)
 	if r.IntN(4) == 0 {
-		return nil
+		count = 0
 	}
-	for range 1 + r.IntN(6) {
-		f := fault{
-			Kind: faultKind(r.IntN(int(faultKinds))), Who: r.IntN(p.Servers),
-			At:  500*time.Millisecond + time.Duration(r.Int64N(int64(p.Length-4*time.Second))),
-			For: time.Duration(1+r.Int64N(1500))*time.Millisecond + time.Duration(r.IntN(1_000_000)),
-		}
-		switch f.Kind {
-		case faultLoss:
-			f.Size = 5 + r.IntN(300)
-		case faultCut:
-			f.Size = r.IntN(p.Instances)
-		case faultPause, faultCrash:
-			f.Who, f.Size = r.IntN(p.Instances), r.IntN(2)
-		case faultFailover:
-			f.Size = r.IntN(1000)
-		case faultRestart:
-			f.Size = r.IntN(2)
-		case faultClock:
-			f.Size, f.For = r.IntN(4000)-2000, 0
-		}
-		all = append(all, f)
+	for range count {
+		all = append(all, newFault(r, p, faultKind(r.IntN(int(faultKinds)))))
+	}
+	if p.Cluster && r.IntN(2) == 0 {
+		all = append(all, newFault(r, p, faultMove))
 	}
 	return all
+}
+
+// newFault makes a fault.
+func newFault(r *rand.Rand, p *plan, kind faultKind) fault {
+	f := fault{
+		Kind: kind, Who: r.IntN(p.Servers),
+		At:  500*time.Millisecond + time.Duration(r.Int64N(int64(p.Length-4*time.Second))),
+		For: time.Duration(1+r.Int64N(1500))*time.Millisecond + time.Duration(r.IntN(1_000_000)),
+	}
+	switch f.Kind {
+	case faultLoss:
+		f.Size = 5 + r.IntN(300)
+	case faultCut:
+		f.Size = r.IntN(p.Instances)
+	case faultPause, faultCrash:
+		f.Who, f.Size = r.IntN(p.Instances), r.IntN(2)
+	case faultFailover:
+		f.Size = r.IntN(1000)
+	case faultRestart:
+		f.Size = r.IntN(2)
+	case faultClock:
+		f.Size, f.For = r.IntN(4000)-2000, 0
+	case faultMove:
+		if f.Size = r.IntN(len(p.Keys)); !p.Cluster {
+			f.Kind, f.Size = faultFreeze, 0
+		} else if f.Who == p.Keys[f.Size].Server {
+			f.Who = (f.Who + 1) % p.Servers
+		}
+	}
+	return f
 }

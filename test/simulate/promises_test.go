@@ -29,7 +29,7 @@ const (
 // atRest checks what the servers have when nothing is under way. The caller holds mu.
 func (w *world) atRest() {
 	for _, k := range w.keys {
-		s := w.servers[k.Server]
+		s := w.historyOf(k)
 		switch {
 		case k.redis == "" || k.Limit.Window != total:
 		case k.Hold > 0:
@@ -255,7 +255,7 @@ func (o *op) admitted(k *key, byStore bool) uint64 {
 // judgeWindows checks that no window admits too much. A call has been charged at a moment between its
 // begin and its end. So what certainly was in a window is what began and ended in it.
 func (w *world) judgeWindows(k *key, all []*op) {
-	s := w.servers[k.Server]
+	s := w.historyOf(k)
 	// Of a server that has lost data, each part of the history counts by itself. So it does for leases if
 	// the clock was set forward: what was charged ahead is spent later by that clock.
 	var ends []time.Duration
@@ -350,7 +350,7 @@ func (w *world) judgePart(k *key, all []*op, from, until time.Duration, of func(
 // judgeActive checks how many requests of a key were active at the same time. A request is certainly
 // active from the answer to its begin until its end is reported, or its hold is over.
 func (w *world) judgeActive(k *key, all []*op) {
-	s := w.servers[k.Server]
+	s := w.historyOf(k)
 	type change struct {
 		at   time.Duration
 		cost int64
@@ -404,7 +404,7 @@ func (w *world) judgeRetries(k *key, all []*op) {
 	if !k.Patient {
 		return
 	}
-	s := w.servers[k.Server]
+	s := w.historyOf(k)
 	for i, o := range all[:max(len(all)-1, 0)] {
 		next := all[i+1]
 		if o.answer != denied || !o.byStore[0] || o.retryAfter == 0 || next.cost != o.cost || next.answer != denied || !next.byStore[0] || next.begin < o.end+o.retryAfter {

@@ -104,6 +104,10 @@ func (w *world) inject(f fault) {
 		s.down = true
 	case faultClock:
 		w.servers[f.Who].setClock(w.servers[f.Who].offset + time.Duration(f.Size)*time.Millisecond)
+	case faultMove:
+		w.mu.Unlock()
+		w.move(f)
+		return
 	case faultCrash:
 		w.mu.Unlock()
 		w.restart(f.Who, f.Size != 0, f.For)

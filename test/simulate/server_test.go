@@ -22,6 +22,7 @@ type server struct {
 	name    string
 	data    data
 	scripts map[string]string // by their names
+	asking  bool              // the next command may be for a slot that moves here
 	offset  time.Duration     // of its clock
 	clocks  []clockAt
 
@@ -71,6 +72,9 @@ func (s *server) clockOf(at time.Duration) (clock, latest time.Duration) {
 	}
 	return clock, latest
 }
+
+// tick reads the clock.
+func (s *server) tick() { s.data.clock = (zero + s.w.now() + s.offset).Microseconds() }
 
 // setClock sets the clock. The caller holds the world's mu.
 func (s *server) setClock(offset time.Duration) {
@@ -274,7 +278,10 @@ func (s *server) lossy(w *world) int {
 
 // run runs one command. The caller holds the world's mu.
 func (s *server) run(from *instance, args []string) any {
-	s.data.clock = (zero + s.w.now() + s.offset).Microseconds()
+	s.tick()
+	if err := s.redirects(args); err != nil {
+		return err
+	}
 	switch strings.ToLower(args[0]) {
 	case "evalsha":
 		text, ok := s.scripts[strings.ToLower(args[1])]
@@ -294,6 +301,9 @@ func (s *server) run(from *instance, args []string) any {
 		return "OK"
 	case "hello":
 		return errors.New("ERR unknown command 'HELLO'")
+	case "asking":
+		s.asking = true
+		return "OK"
 	}
 	return s.data.do(args)
 }
@@ -311,6 +321,9 @@ func (s *server) eval(from *instance, text string, args []string) any {
 		}
 	}
 	before := s.watch(keys)
+	if s.w.mutants.redirected && s.w.slots.sent[hash(0, args)] {
+		s.w.host.run(&s.data, text, keys, argv)
+	}
 	reply := s.w.host.run(&s.data, s.w.mutants.script(text), keys, argv)
 	if s.w.mutants.twice && s.w.number("twice", s.data.clock)%1000 == 0 {
 		reply = s.w.host.run(&s.data, text, keys, argv)

@@ -26,6 +26,7 @@ type world struct {
 	decisions int
 	starts    int // of instances, after the first ones
 	started   []time.Duration
+	slots     slotMap
 	conns     map[*pipe]struct{}
 	dials     int // and how many of them
 	dialled   int // were made
@@ -48,6 +49,7 @@ func newWorld(p *plan, m mutants) *world {
 	for i := range p.Keys {
 		w.keys = append(w.keys, newKey(&p.Keys[i]))
 	}
+	w.slots.begin(w)
 	for i := range p.Instances {
 		w.instances = append(w.instances, newInstance(w, i, 0))
 	}

@@ -2,8 +2,9 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
+	"io"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -52,8 +54,8 @@ func (c *slowCluster) ForEachMaster(ctx context.Context, f func(context.Context,
 
 func (*slowCluster) ReloadState(context.Context) {}
 
-// TestStreamInTime ends a stream on a cluster that stops answering between two steps of the end. All steps
-// together take the timeout, not each.
+// TestStreamInTime begins and ends a stream on a cluster that stops answering between two steps of the call. All
+// steps together take the timeout, not each.
 func TestStreamInTime(t *testing.T) {
 	logs := []any{"0", "\x00{a}:log", "\x00{b}:log"}
 	for name, answers := range map[string][]any{
@@ -62,14 +64,9 @@ func TestStreamInTime(t *testing.T) {
 		"after all logs":   {logs, int64(1), int64(1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				const timeout = 15 * time.Millisecond
-				down := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("the node is down") }
-				c := &slowCluster{
-					node:    redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", MaxRetries: -1, Dialer: down}),
-					answers: slices.Clone(answers), takes: 7 * time.Millisecond,
-				}
-				s := redisstore.New(c, redisstore.Options{Timeout: timeout})
+				c, s := startSlow(answers, timeout)
 				begun := time.Now()
 				_, err := s.End(t.Context(), window.Ending{Stream: 1})
 				if took := time.Since(begun); err == nil || took != timeout {
@@ -83,4 +80,47 @@ func TestStreamInTime(t *testing.T) {
 			})
 		})
 	}
+	t.Run("a request", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			const timeout, unknown = 15 * time.Millisecond, int64(-1)
+			c, s := startSlow([]any{unknown}, timeout)
+			check := window.Check{Key: "a", Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}, Cost: 1, Stream: 1}
+			begun := time.Now()
+			_, err := s.Take(t.Context(), window.MayWait, []window.Check{check}, make([]window.Decision, 1))
+			if took := time.Since(begun); err == nil || took != timeout {
+				t.Errorf("Take took %v with error %v, want an error after %v", took, err, timeout)
+			}
+			_ = s.Close()
+			_ = c.node.Close()
+		})
+	})
+}
+
+// inBubble runs f on a virtual clock. The store keeps timers and channels in pools, and those of a bubble are of no
+// use outside. Two collections empty the pools.
+func inBubble(t *testing.T, f func(*testing.T)) {
+	empty := func() {
+		runtime.GC()
+		runtime.GC()
+	}
+	empty()
+	defer empty()
+	synctest.Test(t, f)
+}
+
+// startSlow returns a cluster that gives answers, and a store on it.
+func startSlow(answers []any, timeout time.Duration) (*slowCluster, *redisstore.Store) {
+	hangs := func(context.Context, string, string) (net.Conn, error) {
+		conn, other := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, other) }()
+		return conn, nil
+	}
+	c := &slowCluster{
+		node: redis.NewClient(&redis.Options{
+			Addr: "192.0.2.1:6379", MaxRetries: -1, Dialer: hangs, ContextTimeoutEnabled: true, DisableIdentity: true,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		}),
+		answers: slices.Clone(answers), takes: 7 * time.Millisecond,
+	}
+	return c, redisstore.New(c, redisstore.Options{Timeout: timeout})
 }
