@@ -22,6 +22,7 @@ type op struct {
 	keys     []*key // the first is the caller's own
 	cost     uint64
 	attempt  string // its idempotency key
+	refund   bool   // it gives the cost back
 	stream   window.StreamID
 	ending   string // it is the end of its stream, which has ended so
 	paid     uint64 // what the stream has cost, of a budget
@@ -50,6 +51,9 @@ func (o *op) String() string {
 	text := fmt.Sprintf("%s asks %s for %d of %s", o.caller, o.instance.name, o.cost, o.keys[0].name)
 	if o.ending != "" {
 		text = fmt.Sprintf("%s tells %s the end of its stream of %s", o.caller, o.instance.name, o.keys[0].name)
+	}
+	if o.refund {
+		text = fmt.Sprintf("%s gives %s back %d of %s", o.caller, o.instance.name, o.cost, o.keys[0].name)
 	}
 	if o.stream != 0 {
 		text += fmt.Sprintf(", stream %d", o.stream)
@@ -118,6 +122,12 @@ func (c *caller) run() {
 				if c.w.now() < c.w.plan.Length {
 					c.ask(o.cost, "")
 				}
+			}
+			if k.Refunds && o.answer == allowed && o.byStore[0] && c.r.IntN(2) == 0 {
+				c.sleep(time.Duration(c.r.IntN(20_000)) * time.Microsecond)
+				back := c.begin(1+c.r.Uint64N(o.cost), "")
+				back.refund = true
+				c.w.send(back)
 			}
 		}
 	}
@@ -223,7 +233,7 @@ func (o *op) request() decide.Request {
 		return req
 	}
 	for _, k := range o.keys {
-		d := decide.Descriptor{Entries: descriptors.Descriptor{{Key: k.name, Value: "{" + k.name + "}"}}, Cost: o.cost}
+		d := decide.Descriptor{Entries: descriptors.Descriptor{{Key: k.name, Value: "{" + k.name + "}"}}, Cost: o.cost, Refund: o.refund}
 		if o.attempt != "" {
 			d.Entries = append(d.Entries, descriptors.Entry{Key: onceEntry, Value: o.attempt})
 		}

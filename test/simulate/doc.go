@@ -8,7 +8,8 @@
 // server of Redis's protocol on a net.Pipe, with the few commands that the scripts call, and an
 // interpreter of Lua. TestJudge runs the same calls on a real Redis and compares every byte.
 //
-// A plan follows from a seed: the limits, the callers, and the faults. These are lost messages, cuts,
+// A plan follows from a seed: the limits, the callers, and the faults. There is a limit of each policy, with
+// leases, idempotency keys, resets, refunds, usage updates, budgets, and a day of a calendar that ends. The faults are lost messages, cuts,
 // frozen servers and instances, failovers that lose writes, restarts, clocks that are set, and slots of a
 // cluster that move. Each message takes a time that follows from the seed and from its moment, so that messages
 // overtake each other. The promises are functions in promises_test.go, named by their sentences. A run that breaks one
@@ -25,7 +26,7 @@
 // TestMap compares the list with the page.
 //
 //   - Never more than the limit. judgeWindows, judgeHistory, usedAtRest, spend, budgetAtRest
-//   - Each policy keeps its bound. judgeWindows, judgeActive, heldAtRest
+//   - Each policy keeps its bound. judgeWindows, judgePeriods, judgeActive, heldAtRest
 //   - Retry-After is long enough. judgeRetries
 //   - A denied request uses no quota. usedAtRest, judgeHistory
 //   - All limits or none. usedAtRest

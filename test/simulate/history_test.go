@@ -14,7 +14,9 @@ type spend struct {
 	cost   uint64
 	limit  uint64
 	resets bool // it empties the log
-	stale  bool // its denial may be older, because a reset counts elsewhere within a second
+	always bool // it counts also if it is denied
+	refund bool // it gives the cost back
+	stale  bool // its denial may be older, because a reset or a refund counts elsewhere within a second
 }
 
 // logModel is a log in which nothing expires. A call whose answer is unknown may have charged.
@@ -24,6 +26,18 @@ var logModel = (&porcupine.NondeterministicModel{
 		used, in := state.(uint64), input.(spend)
 		room := in.cost <= in.limit-min(used, in.limit) && used < in.limit
 		switch got := output.(answer); {
+		case in.refund && got == failed:
+			return []any{used, used - min(used, in.cost)}
+		case in.refund:
+			return []any{used - min(used, in.cost)}
+		case in.always && (got == failed || (got == allowed) == room):
+			after := min(used+in.cost, 2*in.limit) // the rest is lost
+			if got == failed {
+				return []any{used, after}
+			}
+			return []any{after}
+		case in.always:
+			return nil
 		case in.resets && got == failed:
 			return []any{used, uint64(0)}
 		case in.resets:
@@ -55,7 +69,7 @@ func (w *world) judgeHistory(k *key, all []*op) {
 			got = failed
 		}
 		history = append(history, porcupine.Operation{
-			ClientId: i, Input: spend{o.cost, k.Limit.Hits, false, k.Resets}, Output: got, Call: int64(o.begin), Return: int64(o.end),
+			ClientId: i, Input: spend{cost: o.cost, limit: k.Limit.Hits, stale: k.Resets || k.Refunds, always: k.Always, refund: o.refund}, Output: got, Call: int64(o.begin), Return: int64(o.end),
 		})
 	}
 	for _, r := range k.resets {

@@ -8,6 +8,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
@@ -75,6 +76,14 @@ func newRules(p *plan) *rules.Rules {
 		}
 		if k.Hold > 0 {
 			r.Terms.Limits[0].Budget = &rules.Budget{Budget: window.Budget{Hold: k.Hold}, Reserve: k.Costs, Max: k.Costs}
+		}
+		r.Charge.Always = k.Always
+		if k.Limit.Policy == window.Calendar {
+			days, err := calendar.New(calendar.Spec{Unit: "day"})
+			if err != nil {
+				panic(err)
+			}
+			r.Terms.Limits[0].Calendar = days
 		}
 		if k.Once {
 			r.Domain = onceDomain

@@ -16,6 +16,7 @@ type plan struct {
 	Cluster   bool
 	Instances int
 	Length    time.Duration // until the callers stop
+	Midnight  time.Duration // when a day begins
 	Keys      []keySpec
 	Faults    []fault
 }
@@ -28,6 +29,8 @@ type keySpec struct {
 	Once    bool          // each request has an idempotency key, and is sent up to three times
 	Hold    time.Duration // not zero: the limit is a budget, and a reservation waits so long
 	Resets  bool          // an operator resets it now and then
+	Always  bool          // its requests count also if they are denied
+	Refunds bool          // callers give back a part of what they have spent
 	Server  int
 	Joins   int // another key whose limit each request meets, too; -1: none
 	Callers int
@@ -87,6 +90,7 @@ func (f fault) String() string {
 func newPlan(seed uint64) *plan {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := &plan{Seed: seed, Servers: 1 + r.IntN(3), Instances: 1 + r.IntN(3), Length: 8 * time.Second}
+	p.Midnight = time.Second + time.Duration(r.IntN(5000))*time.Millisecond
 	p.Cluster = p.Servers > 1 && r.IntN(2) == 0
 	add := func(k keySpec) int {
 		k.Number, k.Server = len(p.Keys), r.IntN(p.Servers)
@@ -114,6 +118,9 @@ func newPlan(seed uint64) *plan {
 	add(keySpec{Limit: window.Limit{Hits: 3 + r.Uint64N(20), Window: short(), Policy: window.Fixed}, Callers: 3, Think: think(40), Costs: 2, Joins: -1})
 	add(keySpec{Limit: window.Limit{Hits: 3 + r.Uint64N(20), Window: short(), Policy: window.SlidingCounter}, Callers: 3, Think: think(40), Costs: 2, Joins: -1})
 	add(keySpec{Limit: window.Limit{Hits: 1000 + r.Uint64N(2000), Window: total}, Hold: []time.Duration{time.Second, 10 * time.Minute}[r.IntN(2)], Callers: 4, Think: think(30), Costs: 40, Joins: -1})
+	add(keySpec{Limit: window.Limit{Hits: 20 + r.Uint64N(60), Window: day, Policy: window.Calendar}, Callers: 3, Think: think(100), Costs: 2, Joins: -1})
+	add(keySpec{Limit: window.Limit{Hits: 20 + r.Uint64N(60), Window: total}, Always: true, Callers: 3, Think: think(200), Costs: 3, Joins: -1})
+	add(keySpec{Limit: window.Limit{Hits: 20 + r.Uint64N(40), Window: total}, Refunds: true, Callers: 3, Think: think(200), Costs: 4, Joins: -1})
 	p.Faults = newFaults(r, p)
 	return p
 }
@@ -146,6 +153,9 @@ const joinedKey = "key-6"
 
 // total is the window of limits that count all of a run.
 const total = time.Hour
+
+// day is the period of a calendar. One begins in a run.
+const day = 24 * time.Hour
 
 func leaseOf(r *rand.Rand) window.Lease {
 	return window.Lease{Length: time.Duration(20+r.IntN(180)) * time.Millisecond}

@@ -92,6 +92,7 @@ func (w *world) budgetAtRest(s *server, k *key) {
 
 // charges returns how much the calls of a key have charged at least, and at most.
 func (w *world) charges(s *server, k *key) (least, most uint64) {
+	given, certain := uint64(0), uint64(0) // back
 	attempts := make(map[string]bool)
 	passed := make(map[string]bool)
 	for _, o := range w.ops {
@@ -100,7 +101,14 @@ func (w *world) charges(s *server, k *key) (least, most uint64) {
 			continue
 		}
 		one := o.attempt != "" && attempts[o.attempt]
-		charged := o.answer == allowed && o.byStore[at]
+		if o.refund {
+			given += o.cost
+			if o.answer == allowed && o.byStore[at] && !s.lost(k, o) {
+				certain += o.cost
+			}
+			continue
+		}
+		charged := (o.answer == allowed || o.answer == denied && k.Always) && o.byStore[at]
 		maybe := charged || !o.byStore[at] || o.answer == failed || // it may have been charged, and the answer was lost
 			len(o.keys) > 1 && len(w.plan.Faults) > 0 // "If a server fails in between, its charge stays until it expires."
 		if maybe && (!one || len(s.losses) > 0) {
@@ -114,6 +122,10 @@ func (w *world) charges(s *server, k *key) (least, most uint64) {
 	}
 	if k.Lease.Length > 0 && len(w.plan.Faults) > 0 {
 		most = k.Limit.Hits // what could not be given back stays until it expires
+	}
+	least, most = least-min(least, given), most-certain
+	if k.Always {
+		least, most = min(least, k.Limit.Hits), min(most, 2*k.Limit.Hits)
 	}
 	return least, most
 }
@@ -181,7 +193,7 @@ func (w *world) judge() {
 		case window.InFlight:
 			w.judgeActive(k, of)
 		case window.Sliding:
-			if k.Hold == 0 {
+			if k.Hold == 0 && !k.Refunds { // judgeHistory has refunds
 				w.judgeWindows(k, of)
 			}
 		default:
@@ -246,7 +258,7 @@ func (p *plan) troubled(server int, o *op) bool {
 
 // admitted returns the cost that a call has admitted, by the store or without it.
 func (o *op) admitted(k *key, byStore bool) uint64 {
-	if o.answer != allowed || o.lost || o.ending != "" || o.repeated || o.byStore[slices.Index(o.keys, k)] != byStore {
+	if o.answer != allowed || o.lost || o.refund || o.ending != "" || o.repeated || o.byStore[slices.Index(o.keys, k)] != byStore {
 		return 0
 	}
 	return o.cost
@@ -278,10 +290,10 @@ func (w *world) judgeWindows(k *key, all []*op) {
 	from := time.Duration(0)
 	for _, until := range append(ends, w.plan.Length+quiet) {
 		w.judgePart(k, all, from, until, func(o *op) (time.Duration, time.Duration, uint64) {
-			begin, _ := s.clockOf(o.begin)
-			_, end := s.clockOf(o.end)
+			begin, end := s.clocksOf(o.begin, o.end)
 			return begin, end, o.admitted(k, true)
 		}, k.bound(), promise)
+		w.judgePeriods(k, all, from, until)
 		from = until + k.Lease.Length // a lease from before the loss is spent until then
 	}
 	// What all instances admit without the store: the limit, or one request for each instance.
@@ -292,13 +304,35 @@ func (w *world) judgeWindows(k *key, all []*op) {
 	}, func(t time.Duration) uint64 { return max(bound(t), extra) + bound(t) }, promiseOnceMore)
 }
 
+// judgePeriods checks between two moments that no window of a fixed limit, and no period of a calendar, admits more
+// than the limit. A call was certainly in a period if it began and ended there by the server's clock.
+func (w *world) judgePeriods(k *key, all []*op, from, until time.Duration) {
+	if k.Limit.Policy != window.Fixed && k.Limit.Policy != window.Calendar {
+		return
+	}
+	s := w.historyOf(k)
+	since := time.Duration(w.begun.UnixNano())
+	sums := make(map[time.Duration]uint64)
+	for _, o := range all {
+		earliest, latest := s.clocksOf(o.begin, o.end)
+		period := (since + earliest) / k.Limit.Window
+		if o.begin < from || o.end > until || period != (since+latest)/k.Limit.Window {
+			continue
+		}
+		if sums[period] += o.admitted(k, true); sums[period] > k.Limit.Hits {
+			w.breaks(promiseEach, "%s: %d pass in the period that begins at %v, with a limit of %d", k.name, sums[period], period*k.Limit.Window-since, k.Limit.Hits)
+			return
+		}
+	}
+}
+
 // bound returns how much the limit of a key admits in a time.
 func (k *key) bound() func(t time.Duration) uint64 {
 	l := k.Limit
 	switch l.Policy {
 	case window.TokenBucket:
 		return func(t time.Duration) uint64 { return l.Hits + uint64(t)*uint64(l.Rate)/uint64(l.Window) + 1 }
-	case window.Fixed:
+	case window.Fixed, window.Calendar:
 		return func(t time.Duration) uint64 { return l.Hits * uint64(2+t/l.Window) }
 	case window.SlidingCounter:
 		return func(t time.Duration) uint64 { return 2*l.Hits*uint64(1+t/l.Window) - 1 }

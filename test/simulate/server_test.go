@@ -47,13 +47,23 @@ type followed struct {
 	values map[string]value
 }
 
-const zero = 1_700_000_000 * time.Second // of the servers' clocks, since 1970
-
 func newServer(w *world, number int) *server {
 	s := &server{w: w, number: number, name: fmt.Sprintf("redis-%d:6379", number), scripts: make(map[string]string)}
 	s.data.values = make(map[string]value)
 	s.clocks = []clockAt{{0, 0}}
 	return s
+}
+
+// clocksOf returns the earliest and the latest that a log may have taken for the server's clock between two moments.
+func (s *server) clocksOf(from, to time.Duration) (earliest, latest time.Duration) {
+	earliest, _ = s.clockOf(from)
+	for _, c := range s.clocks {
+		if c.since > from && c.since <= to {
+			earliest = min(earliest, c.since+c.offset)
+		}
+	}
+	_, latest = s.clockOf(to)
+	return earliest, latest
 }
 
 // clockOf returns the bounds of what a log took for the server's clock at a moment. If the clock was
@@ -74,7 +84,7 @@ func (s *server) clockOf(at time.Duration) (clock, latest time.Duration) {
 }
 
 // tick reads the clock.
-func (s *server) tick() { s.data.clock = (zero + s.w.now() + s.offset).Microseconds() }
+func (s *server) tick() { s.data.clock = time.Now().Add(s.offset).UnixMicro() }
 
 // setClock sets the clock. The caller holds the world's mu.
 func (s *server) setClock(offset time.Duration) {

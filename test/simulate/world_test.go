@@ -42,6 +42,7 @@ type event struct {
 }
 
 func newWorld(p *plan, m mutants) *world {
+	time.Sleep(time.Now().Truncate(day).Add(day - p.Midnight).Sub(time.Now()))
 	w := &world{plan: p, begun: time.Now(), host: newLuaHost(), mutants: m, conns: make(map[*pipe]struct{})}
 	for i := range p.Servers {
 		w.servers = append(w.servers, newServer(w, i))
