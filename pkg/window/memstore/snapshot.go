@@ -35,7 +35,7 @@ import (
 //	checksum   4  CRC-32C of everything before
 const (
 	snapshotMagic   = "slidegate-memstore\n"
-	snapshotVersion = 5
+	snapshotVersion = 6
 
 	logHeaderBytes = 4 + 4 + 8 + 4
 	trailerBytes   = 8 + 8 + 4

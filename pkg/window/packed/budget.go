@@ -18,10 +18,8 @@ import (
 type Reserved struct {
 	State State // of the holds
 
-	terms    terms
-	expired  int    // the first hold that has not expired
-	reserved uint64 // cost of the holds from there on
-	again    bool   // the stream had a hold when its check was judged
+	terms terms
+	again bool // the stream had a hold when its check was judged
 }
 
 // terms are what decides when a log forgets.
@@ -65,25 +63,22 @@ func (h *Reserved) Look(holds []byte, clock int64, c *window.Check, fresh bool) 
 	s := &h.State
 	s.policy, s.ofBudget = window.InFlight, true
 	s.lookHolds(holds, clock, c.Budget.Hold, c.Stream, fresh)
-	h.count()
+	h.drop(false)
 }
 
-// count finds the holds that have expired, and those that do not count any more.
-func (h *Reserved) count() {
+// drop drops the holds that do not count any more, or all that have expired.
+func (h *Reserved) drop(expired bool) {
 	s, v := &h.State, &h.State.view
-	h.expired, h.reserved = 0, v.used
-	if s.fresh || len(v.log) == 0 {
-		return
+	for ; v.live < s.passed; v.live++ {
+		if !isHole(v.log, v.live) {
+			if !expired && h.gone(v.live) > v.now {
+				break
+			}
+			v.used -= min(holdCost(v.log, v.live), v.used)
+			s.holds--
+		}
 	}
-	v.used = s.sum()
-	for v.live < v.total && holdEnds(v.log, v.live)*coarse <= v.now && h.gone(v.live) <= v.now {
-		v.used -= holdCost(v.log, v.live)
-		v.live++
-	}
-	h.reserved = v.used
-	for h.expired = v.live; h.expired < v.total && holdEnds(v.log, h.expired)*coarse <= v.now; h.expired++ {
-		h.reserved -= holdCost(v.log, h.expired)
-	}
+	s.bound()
 	if s.streamHold < v.live {
 		s.streamHold = -1
 	}
@@ -101,9 +96,12 @@ func (h *Reserved) length() int64 {
 
 // gone returns when the i-th hold counts no more, in microseconds.
 func (h *Reserved) gone(i int) int64 {
-	ends := holdEnds(h.State.view.log, i)
+	return h.goneAt(holdEnds(h.State.view.log, i), holdCost(h.State.view.log, i))
+}
+
+func (h *Reserved) goneAt(ends int64, cost uint64) int64 {
 	switch {
-	case holdCost(h.State.view.log, i) == 0:
+	case cost == 0:
 		return ends * coarse
 	case h.terms.policy == window.TokenBucket:
 		return ends*coarse + h.terms.fill // a bucket without writes since is full then
@@ -132,7 +130,7 @@ func (h *Reserved) Room(log *State, c *window.Check) bool {
 	case h.again:
 		return true
 	}
-	return v.used < c.Limit.Hits && v.total-v.live < maxHolds && log.view.Room(c.Limit.Hits-v.used, c.Cost)
+	return v.used < c.Limit.Hits && s.holds < maxHolds && log.view.Room(c.Limit.Hits-v.used, c.Cost)
 }
 
 // Reserve lets the stream hold the cost of the check, unless it holds one already or has ended, or the cost
@@ -140,10 +138,10 @@ func (h *Reserved) Room(log *State, c *window.Check) bool {
 func (h *Reserved) Reserve(log *State, c *window.Check) {
 	s, v := &h.State, &h.State.view
 	cost := c.Cost // it has room, so it is below the limit
-	if cost == 0 || s.ended > 0 || s.Holds() || v.total-v.live >= maxHolds {
+	if cost == 0 || s.ended > 0 || s.Holds() || s.holds >= maxHolds {
 		return
 	}
-	if s.fresh && s.find(0, v.total) >= 0 {
+	if s.fresh && s.find(v.live, v.total) >= 0 {
 		return // see chargeHold
 	}
 	length := min(h.length(), h.terms.length)
@@ -152,22 +150,18 @@ func (h *Reserved) Reserve(log *State, c *window.Check) {
 		s.cutHold() // a tombstone that has expired
 	}
 	s.putHold(s.holdEnd(), cost)
-	h.reserved += cost
 	h.stamp(length)
 }
 
 // pay charges a bucket for the holds that have expired, and drops them.
 func (h *Reserved) pay(log *State, c *window.Check) {
 	s, v := &h.State, &h.State.view
-	if h.terms.policy != window.TokenBucket || s.fresh || h.expired == v.live {
+	if h.terms.policy != window.TokenBucket || s.passed == v.live {
 		return
 	}
-	due := window.Check{Limit: c.Limit, Cost: v.used - h.reserved}
+	due := window.Check{Limit: c.Limit, Cost: v.used - s.rest}
 	log.Charge(&due)
-	v.used, v.live = h.reserved, h.expired
-	if s.streamHold < v.live {
-		s.streamHold = -1
-	}
+	h.drop(true)
 }
 
 // stamp writes what the header says besides of a budget. length is that of the shortest hold, in milliseconds.
@@ -177,8 +171,8 @@ func (h *Reserved) stamp(length int64) {
 		return
 	}
 	binary.BigEndian.PutUint32(b[atLength:], uint32(length))
-	last := h.State.view.total - 1
-	keep := h.gone(last) - holdEnds(b, last)*coarse
+	ends := lastEnds(b)
+	keep := h.goneAt(ends, lastCost(b)) - ends*coarse
 	binary.BigEndian.PutUint32(b[atKeep:], uint32((keep+999_999)/1_000_000))
 }
 
@@ -192,18 +186,15 @@ func (h *Reserved) Settle(log *State, c *window.Check, e *window.Ending, named, 
 	switch {
 	case s.Holds():
 		settled.Reserved = holdCost(v.log, s.streamHold)
-		settled.Late = s.streamHold < h.expired
+		settled.Late = s.streamHold < s.passed
 		charge.Cost = h.cost(c, e, named, settled.Reserved)
 		length := h.length()
-		if settled.Late {
-			h.expired--
-		} else {
-			h.reserved -= settled.Reserved
+		if settled.Late && h.terms.policy == window.TokenBucket {
+			v.used = max(v.used-min(settled.Reserved, v.used), s.rest) // it does not pay for the estimate
 		}
-		h.expired -= v.live
-		s.cutHold() // and those that count no more
-		h.pay(log, c)
-		if v.live > 0 {
+		if h.pay(log, c); s.streamHold >= 0 {
+			s.cutHold()
+		} else {
 			s.writeHolds()
 		}
 		h.stamp(length)
@@ -216,7 +207,7 @@ func (h *Reserved) Settle(log *State, c *window.Check, e *window.Ending, named, 
 	log.Charge(&charge)
 	var d window.Decision
 	log.Answer(&window.Check{Limit: c.Limit}, true, &d)
-	settled.Remaining, settled.OtherReserved = d.Remaining-min(v.used, d.Remaining), h.reserved
+	settled.Remaining, settled.OtherReserved = d.Remaining-min(v.used, d.Remaining), s.rest
 	return settled, true
 }
 
@@ -245,11 +236,11 @@ func (h *Reserved) Answer(log *State, c *window.Check, room bool, d *window.Deci
 	rest.Limit.Hits -= taken
 	log.tokens -= int64(taken) // of a bucket
 	log.Answer(&rest, room, d)
-	d.Reserved, d.Repeated = h.reserved, room && h.again && c.Cost > 0
+	d.Reserved, d.Repeated = s.rest, room && h.again && c.Cost > 0
 	d.Never = !room && need > limit
-	d.HoldsFull = !room && !d.Never && s.ended == 0 && v.total-v.live >= maxHolds && need <= d.Remaining
+	d.HoldsFull = !room && !d.Never && s.ended == 0 && s.holds >= maxHolds && need <= d.Remaining
 	if v.used > 0 {
-		d.ResetAfter = max(d.ResetAfter, h.until(0))
+		d.ResetAfter = max(d.ResetAfter, h.wait(h.goneAt(s.lastPaid(), 1)))
 		switch {
 		case taken == limit && limit > 0:
 			d.UnitAfter = h.until(limit - 1)
@@ -283,16 +274,21 @@ func (h *Reserved) until(level uint64) time.Duration {
 			break
 		}
 	}
-	return time.Duration(max(h.gone(i)-v.real, 1)) * time.Microsecond
+	return h.wait(h.gone(i))
+}
+
+// wait returns the wait until an instant, which is to come.
+func (h *Reserved) wait(at int64) time.Duration {
+	return time.Duration(max(at-h.State.view.real, 1)) * time.Microsecond
 }
 
 // WeighReserved returns whether the holds of a budget may still matter at the time clock, in microseconds.
 func WeighReserved(holds []byte, clock int64) bool {
 	s := State{policy: window.InFlight}
 	s.view.log = holds
-	if len(holds) == 0 || !s.readHeader() || !s.readHolds() || s.view.total == 0 {
+	if len(holds) == 0 || !s.readHeader() || !s.readHolds() {
 		return false
 	}
 	keep := int64(binary.BigEndian.Uint32(holds[atKeep:]))
-	return holdEnds(holds, s.view.total-1)*coarse+keep*1e6 > max(clock, s.view.clock)
+	return lastEnds(holds)*coarse+keep*1e6 > max(clock, s.view.clock)
 }

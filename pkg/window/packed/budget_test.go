@@ -17,13 +17,7 @@ func TestHoldsFull(t *testing.T) {
 		cost  uint64
 		full  bool
 	}{{window.MaxHolds - 1, 1, false}, {window.MaxHolds, 1, true}, {window.MaxHolds, 1 << 20, false}, {window.MaxHolds, 1<<20 + 1, false}} {
-		b := binary.BigEndian.AppendUint64(nil, 165<<56|uint64(now))
-		b = binary.BigEndian.AppendUint64(b, uint64(tt.holds))
-		b = binary.BigEndian.AppendUint64(b, uint64(time.Hour.Milliseconds())<<32)
-		for i := range tt.holds {
-			b = binary.BigEndian.AppendUint64(b, uint64(i+1))
-			b = append(binary.BigEndian.AppendUint64(b, uint64(now/coarse+60_000)<<16), 0, 0, 0, 0, 1)
-		}
+		b := heldUntil(tt.holds, now/coarse+60_000, now)
 		var (
 			log State
 			h   Reserved
@@ -37,4 +31,20 @@ func TestHoldsFull(t *testing.T) {
 			t.Errorf("%+v: %+v", tt, d)
 		}
 	}
+}
+
+// heldUntil returns the holds of a budget of so many streams, which all end at once, in milliseconds.
+func heldUntil(streams int, ends, clock int64) []byte {
+	b := binary.BigEndian.AppendUint64(nil, 165<<56|uint64(clock))
+	b = binary.BigEndian.AppendUint64(b, uint64(streams))
+	b = binary.BigEndian.AppendUint64(b, uint64(time.Hour.Milliseconds())<<32)
+	b = binary.BigEndian.AppendUint64(b, uint64(streams)<<16|uint64(streams))
+	b = append(binary.BigEndian.AppendUint64(b, uint64(streams)<<8)[:atNext], 0, 0, 0, 0, 0, 0)
+	putEnds(b[atNext:], ends)
+	last := append(binary.BigEndian.AppendUint64(nil, uint64(ends)<<16), 0, 0, 0, 0, 1)[:13]
+	b = append(b, last...)
+	for i := range streams {
+		b = append(binary.BigEndian.AppendUint64(b, uint64(i+1)), last...)
+	}
+	return b
 }

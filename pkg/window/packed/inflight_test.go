@@ -1,7 +1,6 @@
 package packed
 
 import (
-	"bytes"
 	"encoding/binary"
 	"testing"
 	"time"
@@ -30,70 +29,122 @@ func heldBy(streams int) (log []byte, clock int64) {
 // at returns the bytes of the i-th hold.
 func at(log []byte, i int) []byte { return log[atHolds+i*holdBytes:][:holdBytes] }
 
-// TestCorruptHolds changes the sum of a log, so that it contradicts the holds. Look finds that.
-// LookNew finds it too, unless the log is long and shows that nothing has changed for a new
-// stream.
+// TestCorruptHolds changes a log, so that its header contradicts itself or the slots. Look finds the first always, and the
+// second if the log is small.
 func TestCorruptHolds(t *testing.T) {
-	long, now := heldBy(40)
 	for _, tt := range []struct {
-		name     string
-		change   func(log []byte, c *window.Check)
-		clock    int64
-		believed bool
+		name   string
+		change func(log []byte)
+		always bool // also in a large log
 	}{
-		{"nothing else", func([]byte, *window.Check) {}, now, true},
-		{"all but the first 100 ms", func([]byte, *window.Check) {}, now + 9_900_000, true},
-		{"the first has expired", func([]byte, *window.Check) {}, 1e12 + 10_000_000, false},
-		{"a hold that is longer than the check's", func(_ []byte, c *window.Check) { c.Limit.Window -= time.Millisecond }, now, false},
-		{"the first has ended", func(log []byte, _ *window.Check) { at(log, 0)[20] = 0 }, now, false},
-		{"the last has ended", func(log []byte, _ *window.Check) { at(log, 39)[20] = 0 }, now, false},
-		{"the first ends last", func(log []byte, _ *window.Check) { at(log, 0)[12]++ }, now, false},
+		{"the sum", func(b []byte) { b[atHoldSum+6]++ }, false},
+		{"the rest", func(b []byte) { b[atRest+6]-- }, false},
+		{"the number of holds", func(b []byte) { b[atNumber+1]-- }, false},
+		{"the next end", func(b []byte) { b[atNext+5]++ }, false},
+		{"the last end", func(b []byte) { b[atLast+5]++ }, false},
+		{"the last cost", func(b []byte) { b[atLast+12]++ }, false},
+		{"the order", func(b []byte) { at(b, 1)[12]++ }, false},
+		{"a cost", func(b []byte) { at(b, 1)[20]++ }, false},
+		{"a hole", func(b []byte) { clear(at(b, 1)[:8]); b[atNumber+1]-- }, false},
+		{"the first is behind the passed", func(b []byte) { b[atFront+1]++ }, true},
+		{"the passed is behind the last", func(b []byte) { b[atPassed+1] = 200 }, true},
+		{"more slots than bytes", func(b []byte) { b[atSlots+1] = 200 }, true},
+		{"no holds", func(b []byte) { b[atNumber+1] = 0 }, true},
+		{"more holds than slots", func(b []byte) { b[atNumber+1]++ }, true},
+		{"more rest than sum", func(b []byte) { b[atRest]++ }, true},
+		{"ends too late", func(b []byte) { b[atLast] = 255 }, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			log, c := bytes.Clone(long), flightOf(1000)
-			tt.change(log, c)
-			log[atHoldSum+6] = 49
-			var s State
-			s.Look(log, tt.clock, c)
-			if !s.Corrupt() || s.Log() != nil || !s.Room(c) {
-				t.Errorf("Look: corrupt %t, room %t, want both", s.Corrupt(), s.Room(c))
+		for streams, small := range map[int]bool{briefHolds: true, briefHolds + 1: false} {
+			log, now := heldBy(streams)
+			tt.change(log)
+			for _, look := range []func(*State, []byte, int64, *window.Check){(*State).Look, (*State).LookNew} {
+				var s State
+				c := flightOf(1000)
+				if look(&s, log, now, c); s.Corrupt() != (small || tt.always) || s.Corrupt() && (s.Log() != nil || !s.Room(c)) {
+					t.Errorf("%s, %d holds: corrupt %t, room %t", tt.name, streams, s.Corrupt(), s.Room(c))
+				}
 			}
-			s.LookNew(log, tt.clock, c)
-			if s.Corrupt() == tt.believed {
-				t.Errorf("LookNew: corrupt %t, want %t", s.Corrupt(), !tt.believed)
+			if _, err := Decode(log); err == nil {
+				t.Errorf("%s, %d holds: Decode takes it for a log", tt.name, streams)
 			}
-			var d window.Decision
-			if s.Answer(c, s.Room(c), &d); tt.believed && d.Remaining != 1 {
-				t.Errorf("LookNew: %+v, want 1 that remains, by the header", d)
-			}
-		})
+		}
 	}
-	for streams, believed := range map[int]bool{0: false, 1: false, 32: false, 33: true} {
-		log, now := heldBy(max(streams, 1))
-		log = log[:atHolds+streams*holdBytes]
-		log[atHoldSum+6] = 49
+	for _, length := range []int{atHolds, atHolds - 1, atHolds + holdBytes - 1, atHolds + (maxHoldSlots+1)*holdBytes} {
+		log, now := heldBy(1)
+		log = append(log, make([]byte, length)...)[:length]
 		var s State
-		if s.LookNew(log, now, flightOf(1000)); s.Corrupt() == believed {
-			t.Errorf("%d holds: corrupt %t, want %t", streams, s.Corrupt(), !believed)
+		if s.Look(log, now, flightOf(1000)); !s.Corrupt() {
+			t.Errorf("%d bytes: not corrupt", length)
 		}
 	}
 }
 
-// TestHoldsOutOfOrder exchanges the ends of two holds. LookNew does not read them, but no wait is
-// longer than until the last hold ends.
+// TestWrongSum: a large log that contradicts itself is counted anew when it is written anew.
+func TestWrongSum(t *testing.T) {
+	log, now := heldBy(100)
+	log[atHoldSum+6], log[atRest+6] = 109, 108
+	var s State
+	for stream := range window.StreamID(80) {
+		s.Look(log, now, flightOf(1+stream))
+		if !s.End(0) {
+			t.Fatalf("stream %d held nothing", 1+stream)
+		}
+		log = s.Log()
+	}
+	if contents, err := Decode(log); err != nil || len(contents.Holds) != 20 {
+		t.Errorf("%d holds, error %v, want 20", len(contents.Holds), err)
+	}
+}
+
+// TestHoldsOutOfOrder: no wait is longer than until the last hold ends, by the header.
 func TestHoldsOutOfOrder(t *testing.T) {
 	log, now := heldBy(40)
 	binary.BigEndian.PutUint16(at(log, 1)[8:], 1<<15)
 	var s State
-	if s.Look(log, now, flightOf(1000)); !s.Corrupt() {
-		t.Error("Look: the log is not corrupt")
-	}
 	c, d := flightOf(1000), window.Decision{}
 	c.Limit.Hits, c.Cost = 40, 2
 	s.LookNew(log, now, c)
 	s.Answer(c, s.Room(c), &d)
 	if want := 10 * time.Second; s.Corrupt() || d.Allowed || d.RetryAfter != want || d.ResetAfter != want {
 		t.Errorf("LookNew: corrupt %t, %+v, want a denial for %v", s.Corrupt(), d, want)
+	}
+}
+
+// TestHoles: holds of a large log that go in any order leave holes, which neither count nor keep their bytes.
+func TestHoles(t *testing.T) {
+	const streams = 1000
+	for name, order := range map[string]func(i int) int{
+		"first":  func(i int) int { return i },
+		"last":   func(i int) int { return streams - 1 - i },
+		"spread": func(i int) int { return i * 389 % streams },
+	} {
+		log, now := heldBy(streams)
+		for i := range streams {
+			var (
+				s State
+				d window.Decision
+			)
+			c := flightOf(window.StreamID(order(i) + 1))
+			s.Look(log, now, c)
+			if c.Limit.Hits = streams; !s.End(0) {
+				t.Fatalf("%s: stream %d held nothing", name, c.Stream)
+			}
+			log = s.Log()
+			left := streams - 1 - i
+			if s.Answer(c, true, &d); d.Remaining != uint64(i+1) {
+				t.Fatalf("%s: %+v after %d ends", name, d, i+1)
+			}
+			if left == 0 {
+				break
+			}
+			contents, err := Decode(log)
+			if slots := (len(log) - atHolds) / holdBytes; err != nil || len(contents.Holds) != left || slots > 2*left+briefHolds {
+				t.Fatalf("%s: %d slots, %d holds after %d ends, error %v", name, slots, len(contents.Holds), i+1, err)
+			}
+		}
+		if log != nil {
+			t.Errorf("%s: %d bytes are left", name, len(log))
+		}
 	}
 }
 

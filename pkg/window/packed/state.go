@@ -83,7 +83,6 @@ type State struct {
 	// what is used and whether the bytes are corrupt.
 	view   View
 	policy window.Policy
-	fresh  bool // in flight: the holds were not read, because the stream has none
 
 	tokens   int64  // of a bucket: whole tokens, below zero if overdrawn
 	fraction uint64 // of a bucket: what there is of one token more, in 1/window
@@ -93,11 +92,22 @@ type State struct {
 
 	current, previous uint64 // of a counter
 
-	// In flight:
+	flight
+}
+
+// A flight is what a State knows of a log of [window.InFlight] besides. Its view has the first slot in use as live, and their number
+// as total.
+type flight struct {
 	stream     window.StreamID // of the check
 	streamHold int             // the hold of the stream, or -1
 	ended      int64           // until when the stream is denied because it has ended, in milliseconds; or 0
+	fresh      bool            // the stream was not searched for, because it has no hold
 	ofBudget   bool            // the holds are those of a Reserved
+	passed     int             // the first slot that has not expired
+	holds      int             // the number of holds
+	rest       uint64          // the cost of the holds from passed on
+	edges      bool            // the first slot or the last one has changed
+	moved      bool            // all slots have
 }
 
 // View returns the view of a log of [window.Sliding]. Its methods are those of s for that policy, without
@@ -408,7 +418,7 @@ func Weigh(log []byte, clock int64, id window.LogID, limit uint64) (used uint64,
 	case window.SlidingCounter:
 		s.turn(true)
 	case window.InFlight:
-		s.countHolds()
+		s.pass()
 	default:
 	}
 	return v.used, v.clock

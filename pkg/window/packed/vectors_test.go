@@ -204,7 +204,7 @@ func TestVectors(t *testing.T) {
 		}
 	}
 	t.Logf("%v", met)
-	for _, what := range []string{"enforce", "always", "refund", "denied", "never", "held", "held nothing", "tombstone", "clock back", "expired", "brief room", "brief denial"} {
+	for _, what := range []string{"enforce", "always", "refund", "denied", "never", "held", "held nothing", "tombstone", "clock back", "expired", "brief room", "brief denial", "hole", "last"} {
 		if what = "in_flight " + what; met[what] == 0 {
 			t.Errorf("no vector has %q", what)
 		}
@@ -348,6 +348,7 @@ func replayHolds(t *testing.T, v *vector, met map[string]int) {
 			"tombstone":  ends && s.Outcome == 0 && changed && s.Deny > 0,
 			"clock back": back && changed,
 			"brief room": isNew && len(was.Holds) > briefHolds && s.Outcome == 1, "brief denial": isNew && len(was.Holds) > briefHolds && s.Outcome == 0,
+			"hole": changed && len(log) > atHolds+len(was.Holds)*holdBytes, "last": changed && ends && len(log) == len(before) && len(log) > atHolds && len(was.Holds) > briefHolds,
 			"expired": changed && len(was.Holds) > 0 && was.Holds[0].Ends.Microseconds() <= s.Clock,
 		} {
 			if yes {
@@ -400,14 +401,15 @@ func holdHistory(r *rand.Rand, steps int) vector {
 	return v
 }
 
-// crowdedHistory makes a history of a log with more holds than are read first. Streams come
-// until the limit is full. Then they come and end, and at last the holds expire.
+// crowdedHistory makes a history of a large log. Streams come
+// until the limit is full. Then they come and end, and some of the holds expire. At last all streams end, the later ones
+// first, the earlier ones first, or in any order.
 func crowdedHistory(r *rand.Rand) vector {
 	v := vector{Name: "crowded", Policy: window.InFlight.String(), Window: 10e6}
 	var (
 		log   []byte
 		clock = r.Int64N(3e15)
-		limit = briefHolds + 2 + r.Uint64N(12)
+		limit = briefHolds + 2 + []uint64{r.Uint64N(12), 100}[r.IntN(2)]
 		next  = window.StreamID(r.Uint64N(1<<63) + 1)
 		first = next
 	)
@@ -426,6 +428,14 @@ func crowdedHistory(r *rand.Rand) vector {
 			}
 		}
 		s, log = newHoldStep(log, s, v.Window)
+		v.Steps = append(v.Steps, s)
+	}
+	all, _ := Decode(log)
+	order := r.IntN(3)
+	for i := range all.Holds {
+		at := []int{i, len(all.Holds) - 1 - i, r.IntN(len(all.Holds))}[order]
+		s, after := newHoldStep(log, vectorStep{Clock: clock, Limit: limit, Stream: all.Holds[at].Stream, Mode: modeEnd}, v.Window)
+		log = after
 		v.Steps = append(v.Steps, s)
 	}
 	return v
@@ -516,7 +526,7 @@ func writeVectors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 5 {
+	for range 7 {
 		v := crowdedHistory(own)
 		v.seal()
 		if err := enc.Encode(v); err != nil {

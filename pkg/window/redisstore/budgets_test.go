@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"testing"
@@ -159,12 +160,15 @@ func TestHoldsFull(t *testing.T) {
 	c := window.Check{Key: "{k}", Cost: 1, Stream: 1 << 40, Budget: &window.Budget{Hold: time.Hour}, Limit: window.Limit{Hits: 1 << 20, Window: time.Hour}}
 	now := time.Now()
 	for n := window.MaxHolds - 1; n <= window.MaxHolds; n++ { // as holds.lua has them
+		ends := binary.BigEndian.AppendUint64(nil, uint64(now.Add(time.Minute).UnixMilli()))[2:]
+		hold := append(bytes.Clone(ends), 0, 0, 0, 0, 0, 0, 1)
 		b := binary.BigEndian.AppendUint64(nil, 165<<56|uint64(now.UnixMicro()))
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 		b = binary.BigEndian.AppendUint64(b, uint64(time.Hour.Milliseconds())<<32)
+		b = binary.BigEndian.AppendUint64(b, uint64(n)<<16|uint64(n))
+		b = append(append(append(b, 0, 0, 0, 0, 0, byte(n>>8), byte(n)), ends...), hold...)
 		for i := range n {
-			b = binary.BigEndian.AppendUint64(b, uint64(i+1))
-			b = append(binary.BigEndian.AppendUint64(b, uint64(now.Add(time.Minute).UnixMilli())<<16), 0, 0, 0, 0, 1)
+			b = append(binary.BigEndian.AppendUint64(b, uint64(i+1)), hold...)
 		}
 		client.Set(t.Context(), redisstore.KeyName("", c.Log())+":r", b, time.Hour)
 		var d [1]window.Decision

@@ -2,17 +2,15 @@
 -- reads the first such check, and streams.lua always. It translates inflight.go of package
 -- packed, whose comments give the reasons. The same test vectors hold for both, byte by byte.
 --
--- The format of a log is '>BI7BI7I4I4' (kind 165, clock, mark, sum of all costs, and 0 twice) and '>c8I6I7' for
--- each hold (stream, end in milliseconds, cost), in the order of their ends. A cost of 0 says
--- that the stream has ended. A log without holds is removed.
+-- The format of a log is '>BI7BI7I4I4I2I2I2I2I7I6I6I7' and '>c8I6I7' for each slot. holds.go of package packed says what
+-- they mean. A log of more than 32 slots is large: it is written in place.
 --
 -- What is known of a stream is a separate value, if ARGV[3] of take.lua has the beginning of
 -- its name: '>BI7' (kind 166, or 167 after the end of the stream; until when, in milliseconds)
--- and '>I4c0' for the name of each log in which the stream may hold something.
+-- and '>I6I4c0' for each log in which the stream may hold something: the end of its hold in milliseconds, 0 if it is not known, and its name.
 --
 -- What is reserved of a budget is a value of the same format next to its log, on its slot: the name of the log and
--- ':r'. The last two numbers of its header are the shortest time of a hold in milliseconds, and for how many
--- seconds the last hold counts after its end. A check of unit 8 is about it, directly before the check of the log. It has mode 2. Its
+-- ':r'. A check of unit 8 is about it, directly before the check of the log. It has mode 2. Its
 -- fields mean: window, how long a hold lasts; step and most, the stream, as of a check in flight; limit, the cost of a byte in
 -- millionths, 0 if it has none; cost, that of the other check; ahead, as in flight. Its answer says under remaining 1 if there
 -- are too many holds, under unit what is reserved, and under retry 1 if the stream holds its cost since now. The value of a
@@ -20,57 +18,74 @@
 -- such a name, and behind the name these two checks, without which no end could charge the log. It translates
 -- budget.go of package packed.
 --
--- It uses clock, latest_clock, call, pack and read of the script that includes it. The i-th hold of a log,
--- counted from 1, begins at byte 21 * i + 4. The first 696 bytes are read first: 32 holds.
+-- It uses clock, latest_clock, call, pack and read of the script that includes it. Slots count from 0. The first 730
+-- bytes are read first: 32 slots.
 
 holds = {}
 
 local find, sub = string.find, string.sub
-local most_holds, most_logs = 20000, 192
+local most_holds, most_slots_of_holds, most_logs = 20000, 40033, 192
 local latest = latest_clock / 1000 + 400 * 86400 * 1000 + 1 -- the latest possible end
 
--- find_hold returns the number of a stream's hold, from the given hold on, or nil.
-local function find_hold(bytes, stream, from)
-  local at = find(bytes, stream, 21 * from + 4, true)
-  while at and at % 21 ~= 4 do
-    at = find(bytes, stream, at + 1, true)
+-- find_hold returns the slot of a stream's hold, from the slot front on, or nil.
+local function find_hold(s, front)
+  local bytes, from = s.bytes, s.skip + 21 * front + 1
+  if s.large then
+    bytes, from = call('GETRANGE', s.key, string.format('%d', 58 + 21 * front), string.format('%d', 57 + 21 * s.count)), 1
   end
-  return at and (at - 4) / 21
+  local at = find(bytes, s.stream, from, true)
+  while at and (at - from) % 21 ~= 0 do
+    at = find(bytes, s.stream, at + 1, true)
+  end
+  return at and front + (at - from) / 21
 end
 
--- head reads the beginning and the end of a log as a stream sees it, which holds nothing there.
--- bytes are the first 696 bytes or all. It returns nil if the value is not a log of holds. Of
--- the result:
---   part   not all was read
---   brief  the first and the last hold have a cost, and the first has not expired and does not end later
---   last   when the last hold ends
+-- slot reads a slot: whether it is a hold, its end and its cost. If the bytes at hand do not have it, it reads 64
+-- slots, of which it is the first, or with back the last.
+local function slot(s, i, back)
+  local at = s.skip + 21 * (i - s.from)
+  if i < s.from or at + 21 > #s.bytes then
+    s.from, s.skip = back and math.max(i - 63, 0) or i, 0
+    s.bytes = call('GETRANGE', s.key, string.format('%d', 58 + 21 * s.from), string.format('%d', 1401 + 21 * s.from))
+    at = 21 * (i - s.from)
+  end
+  local stream, ends, cost = read('>I8I6I7', s.bytes, at + 1)
+  return stream > 0, ends, cost
+end
+
+-- head reads the header of a log as a stream sees it, which holds nothing there. bytes are the first 730
+-- bytes or all. It returns nil if the value is not a log of holds. Of the result:
+--   bytes      have the slots from the slot from on, behind skip bytes
+--   front, passed, count, held, used, reserved, next, last, last_cost: see holds.go
+--   stored     front, as the value says
+--   large      it is written in place
+--   hold       the slot of the stream, or nil; cost, its cost
 function holds.head(key, bytes, stream)
-  local s = {key = key, bytes = bytes, stream = stream, now = clock, total = 0, expired = 0, passed = 0, used = 0, reserved = 0, length = 0, cost = 0, ended = 0, last = 0}
+  local s = {
+    key = key, bytes = bytes, stream = stream, now = clock, from = 0, skip = 58, slots = 0, large = false,
+    front = 0, stored = 0, passed = 0, count = 0, held = 0, used = 0, reserved = 0, next = 0, last = 0, last_cost = 0, length = 0, cost = 0, ended = 0,
+  }
   if bytes == '' then
     return s
   end
-  local size, tail = #bytes, sub(bytes, -13)
-  if size == 696 then
+  local size = #bytes
+  if size < 58 then
+    return nil
+  elseif size == 730 then
     size = call('STRLEN', key)
-    tail = call('GETRANGE', key, string.format('%d', size - 13), '-1')
   end
-  s.total, s.part = (size - 24) / 21, size > #bytes
-  if size < 24 or (size - 24) % 21 ~= 0 or s.total > most_holds then
+  local kind, log_clock, sum, mark, _
+  kind, log_clock, mark, s.used, s.length, _, s.front, s.passed, s.count, s.held, s.reserved, s.next, s.last, s.last_cost = read('>BI7BI7I4I4I2I2I2I2I7I6I6I7', bytes)
+  s.slots = (size - 58) / 21
+  if kind ~= 165 or log_clock > latest_clock or (size - 58) % 21 ~= 0 or s.slots > most_slots_of_holds or s.front > s.passed or s.passed > s.count or s.count > s.slots
+    or s.held == 0 or s.held > s.count - s.front or s.held > most_holds or s.reserved > s.used or s.last > latest then
     return nil
   end
-  local kind, log_clock, mark, sum, length = read('>BI7BI7I4', bytes)
-  local pays = 0
-  if s.total > 0 then
-    s.last, pays = read('>I6I7', tail)
-  end
-  if kind ~= 165 or log_clock > latest_clock or s.last > latest then
+  s.large, s.stored = s.count > 32, s.front
+  if not s.large and s.count ~= s.slots then
     return nil
   end
-  s.now, s.used, s.reserved, s.length = math.max(log_clock, clock), sum, sum, length
-  if s.part then
-    local ends, cost = read('>I6I7', bytes, 33)
-    s.brief = pays > 0 and cost > 0 and ends * 1000 > s.now and ends <= s.last
-  end
+  s.now = math.max(log_clock, clock)
   return s
 end
 
@@ -119,127 +134,286 @@ local function gone(s, ends, cost)
   return math.max(ends * 1000, s.terms.forgets(math.max(ends - length, 0) * 1000))
 end
 
--- whole reads what head has not read, and the hold of the stream. It returns false if the
--- header contradicts the holds, or they are not in the order of their ends.
-function holds.whole(s)
-  if s.part then
-    s.bytes, s.part = call('GETRANGE', s.key, '0', '420023'), false
-  end
-  local bytes, sum, before = s.bytes, 0, 0
-  for at = 33, #bytes, 21 do
-    local ends, cost = read('>I6I7', bytes, at)
-    if ends < before then
+-- verify returns whether the header of a small log says what the slots are, of which none is a hole.
+local function verify(s)
+  local sum, rest, before, last_cost = 0, 0, 0, 0
+  for i = s.front, s.count - 1 do
+    local is, ends, cost = slot(s, i)
+    if not is or ends < before or i == s.passed and ends ~= s.next then
       return false
     end
-    sum, before = sum + cost, ends
+    before, last_cost, sum = ends, cost, sum + cost
+    if i >= s.passed then
+      rest = rest + cost
+    end
   end
-  if sum ~= s.used then
+  return sum == s.used and rest == s.reserved and s.held == s.count - s.front and before == s.last and last_cost == s.last_cost
+end
+
+-- bound makes the numbers possible, if the header contradicts the slots.
+local function bound(s)
+  if s.front == s.count then
+    s.reserved, s.used = 0, 0
+  end
+  s.used, s.held = math.max(s.used, s.reserved), math.min(math.max(s.held, 0), s.count - s.front)
+end
+
+-- pass passes the holds that have expired, and drops those that count no more. It returns false if a small log
+-- contradicts itself.
+function holds.pass(s)
+  if not s.large and s.count > 0 and not verify(s) then
     return false
   end
-  s.used = 0
-  while s.expired < s.total do
-    local ends, cost = read('>I6I7', bytes, 21 * s.expired + 33)
-    if ends * 1000 > s.now or s.terms and gone(s, ends, cost) > s.now then
-      s.used = sum
-      break
+  local is, cost
+  if s.passed < s.count and s.next * 1000 <= s.now then
+    while s.passed < s.count do
+      is, s.next, cost = slot(s, s.passed)
+      if is then
+        if s.next * 1000 > s.now then
+          break
+        end
+        s.reserved = math.max(s.reserved - cost, 0)
+        if not s.terms then
+          s.held = s.held - 1
+        end
+      end
+      s.passed = s.passed + 1
     end
-    s.expired, sum = s.expired + 1, sum - cost
   end
-  s.passed, s.reserved = s.expired, s.used
-  while s.terms and s.passed < s.total do
-    local ends, cost = read('>I6I7', bytes, 21 * s.passed + 33)
-    if ends * 1000 > s.now then
-      break
-    end
-    s.passed, s.reserved = s.passed + 1, s.reserved - cost
+  if not s.terms then
+    s.front, s.used = s.passed, s.reserved
   end
-  s.stream_hold = find_hold(bytes, s.stream, s.expired + 1)
-  if s.stream_hold then
+  while s.front < s.passed do
     local ends
-    ends, s.cost = read('>I6I7', bytes, 21 * s.stream_hold + 12)
+    is, ends, cost = slot(s, s.front)
+    if is then
+      if gone(s, ends, cost) > s.now then
+        break
+      end
+      s.used, s.held = s.used - cost, s.held - 1
+    end
+    s.front = s.front + 1
+  end
+  bound(s)
+  return true
+end
+
+-- find_by_end returns the slot of a stream's hold that ends at ends, or nil.
+local function find_by_end(s, ends)
+  local low, high = s.front, s.count
+  while high - low > 64 do
+    local middle = math.floor((low + high) / 2)
+    local at = 66 + 21 * middle
+    if read('>I6', call('GETRANGE', s.key, string.format('%d', at), string.format('%d', at + 5))) < ends then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  for i = low, s.count - 1 do
+    local is, other = slot(s, i)
+    if other > ends then
+      return nil
+    elseif is and sub(s.bytes, s.skip + 21 * (i - s.from) + 1, s.skip + 21 * (i - s.from) + 8) == s.stream then
+      return i
+    end
+  end
+end
+
+-- seek finds the hold of the stream, which ends at ends, or nil or 0 if that is not known.
+function holds.seek(s, ends)
+  if s.count == s.front then
+    return
+  elseif s.large and ends and ends > 0 then
+    s.hold = find_by_end(s, ends)
+  else
+    s.hold = find_hold(s, s.front)
+  end
+  if s.hold then
+    local _, ends
+    _, ends, s.cost = slot(s, s.hold)
     if s.cost == 0 and ends * 1000 > s.now then
       s.ended = ends
     end
   end
-  return true
 end
 
--- header returns the header of a log whose last hold is this one, and the milliseconds for which its key lives.
-local function header(s, ends, cost)
+-- edit replaces so many slots of a small log by others, and removes those before the front.
+local function edit(s, i, slots, others)
+  s.bytes = sub(s.bytes, s.skip + 21 * s.front + 1, s.skip + 21 * i) .. others .. sub(s.bytes, s.skip + 21 * (i + slots) + 1)
+  s.passed, s.count, s.front, s.skip = s.passed - s.front, s.count - s.front + #others / 21 - slots, 0, 0
+end
+
+-- compact makes a log small, whatever its size: bytes then have all of its holds, and no holes.
+local function compact(s)
+  local bytes = call('GETRANGE', s.key, string.format('%d', 58 + 21 * s.front), string.format('%d', 57 + 21 * s.count))
+  local parts, begin, hold, held, passed = {}, 1, nil, 0, nil
+  s.used, s.reserved = 0, 0
+  for i = 0, s.count - s.front - 1 do
+    local at = 21 * i + 1
+    local stream, cost = read('>I8xxxxxxI7', bytes, at)
+    if i + s.front == s.passed then
+      passed = held
+    end
+    if stream == 0 then
+      parts[#parts + 1] = sub(bytes, begin, at - 1)
+      begin = at + 21
+    else
+      if i + s.front == s.hold then
+        hold = held
+      end
+      s.used, held = s.used + cost, held + 1
+      if i + s.front >= s.passed then
+        s.reserved = s.reserved + cost
+      end
+    end
+  end
+  parts[#parts + 1] = sub(bytes, begin)
+  s.bytes, s.from, s.skip, s.large = table.concat(parts), 0, 0, false
+  s.front, s.passed, s.count, s.held, s.hold = 0, passed or held, held, held, hold
+end
+
+-- write writes a log. If it is large, its slots are written already.
+local function write(s)
+  if s.large then
+    local passed = s.passed
+    if s.front > s.stored or s.trims then
+      while s.count > s.front and not slot(s, s.count - 1, true) do
+        s.count = s.count - 1
+      end
+      while s.front < s.count and not slot(s, s.front) do
+        s.front = s.front + 1
+      end
+      s.passed = math.min(math.max(s.passed, s.front), s.count)
+    end
+    if s.count <= 32 or s.slots > 2 * s.held + 32 then
+      compact(s)
+    elseif s.passed < s.count and s.passed ~= passed then
+      local _
+      _, s.next = slot(s, s.passed)
+    end
+    if s.large and s.trims then
+      local _
+      _, s.last, s.last_cost = slot(s, s.count - 1, true)
+    end
+  elseif s.front > 0 then
+    edit(s, s.front, 0, '')
+  end
+  if s.held <= 0 or s.count == s.front then
+    call('UNLINK', s.key)
+    s.bytes, s.large, s.front, s.passed, s.count, s.held, s.used, s.reserved = '', false, 0, 0, 0, 0, 0, 0
+    return
+  end
+  if not s.large then
+    local _
+    s.next = 0
+    if s.passed < s.count then
+      _, s.next = slot(s, s.passed)
+    end
+    _, s.last, s.last_cost = slot(s, s.count - 1)
+  elseif s.passed == s.count then
+    s.next = 0
+  end
   local length, keep = 0, 0
   if s.terms then
     length = s.length > 0 and s.length or s.terms.length
-    keep = math.ceil((gone(s, ends, cost) - ends * 1000) / 1000000)
+    keep = math.ceil((gone(s, s.last, s.last_cost) - s.last * 1000) / 1000000)
   end
-  return pack('>BI7BI7I4I4', 165, s.now, 0, s.used, length, keep), math.max(ends + 1000 * keep - math.floor(clock / 1000), 0) + 1000
+  local header = pack('>BI7BI7I4I4I2I2I2I2I7I6I6I7', 165, s.now, 0, s.used, length, keep, s.front, s.passed, s.count, s.held, s.reserved, s.next, s.last, s.last_cost)
+  local life = math.max(s.last + 1000 * keep - math.floor(clock / 1000), 0) + 1000
+  if s.large then
+    call('SETRANGE', s.key, '0', header)
+    call('PEXPIRE', s.key, life)
+  else
+    call('SET', s.key, header .. s.bytes, 'PX', life)
+    s.large, s.slots = s.count > 32, s.count
+  end
+  s.stored, s.trims = s.front, false
 end
 
--- write writes the given holds, as three strings.
-local function write(key, s, before, hold, after)
-  local size = #before + #hold + #after
-  s.total, s.expired = size / 21, 0
-  if size == 0 then
-    s.bytes = ''
-    call('UNLINK', key)
-    return
+-- set writes a slot of a large log in place.
+local function set(s, i, hold)
+  s.slots = (call('SETRANGE', s.key, string.format('%d', 58 + 21 * i), hold) - 58) / 21
+  if i >= s.from and s.skip + 21 * (i - s.from) < #s.bytes then
+    s.bytes, s.skip = '', 0
   end
-  local slots, last_cost = before .. hold .. after
-  s.last, last_cost = read('>I6I7', slots, size - 12)
-  local head, life = header(s, s.last, last_cost)
-  s.bytes = head .. slots
-  call('SET', key, s.bytes, 'PX', life)
 end
 
--- put adds a hold of the stream. If not all was read, the hold ends last.
-local function put(key, s, ends, cost)
+-- put adds a hold of the stream.
+local function put(s, ends, cost)
   local hold = pack('>c8I6I7', s.stream, ends, cost)
-  s.used, s.cost = s.used + cost, cost
-  if s.part then
-    s.total, s.last = s.total + 1, ends
-    local head, life = header(s, ends, cost)
-    call('SETRANGE', key, '0', head)
-    call('APPEND', key, hold)
-    call('PEXPIRE', key, life)
-    s.bytes = head .. sub(s.bytes, 25)
-    return
+  if s.large and s.count > s.front and s.last > ends then
+    compact(s)
   end
-  local position = s.total
-  while position > s.expired and read('>I6', s.bytes, 21 * position + 12) > ends do
-    position = position - 1
+  if s.large then
+    set(s, s.count, hold)
+    if s.passed == s.count then
+      s.next = ends
+    end
+    s.count, s.last, s.last_cost = s.count + 1, ends, cost
+  else
+    local i = s.count
+    while i > s.passed do
+      local _, other = slot(s, i - 1)
+      if other <= ends then
+        break
+      end
+      i = i - 1
+    end
+    edit(s, i, 0, hold)
   end
-  write(key, s, sub(s.bytes, 21 * s.expired + 25, 21 * position + 24), hold, sub(s.bytes, 21 * position + 25))
+  s.used, s.reserved, s.held, s.cost = s.used + cost, s.reserved + cost, s.held + 1, cost
+  write(s)
 end
 
 -- cut removes the hold of the stream, or replaces it by a smaller one.
-local function cut(key, s, left)
-  s.used = s.used - s.cost + left
-  local smaller = left > 0 and sub(s.bytes, 21 * s.stream_hold + 4, 21 * s.stream_hold + 17) .. pack('>I7', left) or ''
-  write(key, s, sub(s.bytes, 21 * s.expired + 25, 21 * s.stream_hold + 3), smaller, sub(s.bytes, 21 * s.stream_hold + 25))
+local function cut(s, left)
+  local i = s.hold
+  s.used = math.max(s.used - s.cost + left, 0)
+  if i >= s.passed then
+    s.reserved = math.max(s.reserved - s.cost + left, 0)
+  end
+  local _, ends = slot(s, i)
+  local hold = left > 0 and pack('>c8I6I7', s.stream, ends, left)
+  if not hold then
+    s.held, s.hold = s.held - 1, nil
+  end
+  if s.large then
+    s.trims = i == s.front or i == s.count - 1
+    set(s, i, hold or pack('>I8I6I7', 0, ends, 0))
+  else
+    if not hold and i < s.passed then
+      s.passed = s.passed - 1
+    end
+    edit(s, i, 1, hold or '')
+  end
+  write(s)
   s.cost = left
 end
 
 -- finish ends a stream in a log, and returns whether it had a hold. If it did not, the log
 -- denies the stream for so many microseconds, unless that is 0. They count from the time of the
 -- log, which is ahead if the clock was set back.
-function holds.finish(key, s, deny)
+function holds.finish(s, deny)
   local released = s.cost > 0
   if released then
-    cut(key, s, 0)
-  elseif deny > 0 and s.ended == 0 and s.total - s.expired < most_holds then
-    put(key, s, math.ceil((s.now + deny) / 1000), 0)
-  elseif (find_hold(s.bytes, s.stream, 1) or math.huge) <= s.expired then
-    write(key, s, '', '', sub(s.bytes, 21 * s.expired + 25)) -- it must not come back with the clock
+    cut(s, 0)
+  elseif deny > 0 and s.ended == 0 and s.held < most_holds then
+    put(s, math.ceil((s.now + deny) / 1000), 0)
+  elseif s.front > s.stored and (find_hold(s, s.stored) or s.front) < s.front then
+    write(s) -- it must not come back with the clock
   end
   return released
 end
 
--- read reads the holds of a budget as a stream sees them. A value that is something else is removed, and corrupt.
-function holds.read(key, stream, terms)
-  local bytes = redis.pcall('GETRANGE', key, '0', '695')
+-- read reads the holds of a log as a stream sees them, whose hold ends at ends. A value that is something else is removed, and corrupt.
+function holds.read(key, stream, terms, ends)
+  local bytes = redis.pcall('GETRANGE', key, '0', '729')
   local s = type(bytes) == 'string' and holds.head(key, bytes, stream)
   if s then
     s.terms = terms
-    if holds.whole(s) then
+    if holds.pass(s) then
+      holds.seek(s, ends)
       return s, false
     end
   end
@@ -250,89 +424,100 @@ function holds.read(key, stream, terms)
 end
 
 -- drop ends the stream in a log in flight, and returns what the reply of streams.lua counts for it.
-function holds.drop(key, stream, deny)
-  local bytes = redis.pcall('GETRANGE', key, '0', '695')
+function holds.drop(key, stream, deny, ends)
+  local bytes = redis.pcall('GETRANGE', key, '0', '729')
   local s = type(bytes) == 'string' and holds.head(key, bytes, stream)
   if not s then
     return 0
-  elseif not holds.whole(s) then
+  elseif not holds.pass(s) then
     call('UNLINK', key)
     return 2
   end
-  return holds.finish(key, s, deny) and 1 or 0
+  holds.seek(s, ends)
+  return holds.finish(s, deny) and 1 or 0
 end
 
--- settle removes the hold of the stream, and those of a bucket that have expired, because the log is charged for them.
-function holds.settle(s, late)
-  local from, number = s.expired, s.stream_hold
-  s.used, s.total = s.used - s.cost, s.total - 1
-  if late then
-    s.passed = s.passed - 1
-  else
-    s.reserved = s.reserved - s.cost
+-- pay drops the holds of a bucket that have expired, because the log is charged for them.
+local function pay(s)
+  while s.front < s.passed do
+    if slot(s, s.front) then
+      s.held = s.held - 1
+    end
+    s.front = s.front + 1
   end
+  s.used = s.reserved
+  bound(s)
+end
+
+-- settle removes the hold of the stream, and those of a bucket that have expired.
+function holds.settle(s)
   if s.terms.bucket then
-    from, s.used = s.passed + (late and 1 or 0), s.reserved
+    pay(s)
   end
-  local before = from < number and sub(s.bytes, 21 * from + 25, 21 * number + 3) or ''
-  local after = sub(s.bytes, 21 * math.max(number, from) + 25)
-  write(s.key, s, before, '', after)
-  s.cost, s.stream_hold, s.passed = 0, nil, 0
+  if s.hold >= s.front then
+    cut(s, 0)
+  else
+    write(s)
+  end
+  s.cost, s.hold = 0, nil
 end
 
 -- reserve lets the stream hold a cost that has room. A bucket was charged for the holds that have expired.
 function holds.reserve(s, cost)
   s.length = math.min(s.length > 0 and s.length or s.terms.length, s.terms.length)
   if s.terms.bucket then
-    s.expired, s.used = s.passed, s.reserved
+    pay(s)
   end
-  local number = s.stream_hold
-  if number and number > s.expired then -- the stream had ended, and is not denied any more
-    s.bytes, s.total = sub(s.bytes, 1, 21 * number + 3) .. sub(s.bytes, 21 * number + 25), s.total - 1
+  if s.hold and s.hold >= s.front then
+    cut(s, 0) -- the stream had ended, and is not denied any more
   end
-  put(s.key, s, s.ends, cost)
-  s.reserved, s.made, s.passed, s.stream_hold = s.reserved + cost, true, 0, nil
+  put(s, s.ends, cost)
+  s.made, s.hold = true, nil
   if s.known then
-    holds.remember(s.known, s.key, math.ceil(gone(s, s.ends, cost) / 1000), nil, s.pair)
+    holds.remember(s.known, s.key, math.ceil(gone(s, s.ends, cost) / 1000), nil, s.pair, s.ends)
   end
 end
 
 -- known reads the value of a stream. It returns its kind, until when it matters in
--- milliseconds, and the names of its logs; nothing of a value that is something else. The last result has the two
--- checks of a budget, by the number of the name.
+-- milliseconds, and the names of its logs; nothing of a value that is something else. The last results have the two
+-- checks of a budget, and the end of the hold, by the number of the name.
 function holds.known(key)
   local bytes = redis.pcall('GETRANGE', key, '0', '1048575')
   if type(bytes) == 'table' and string.find(bytes.err, 'WRONGTYPE', 1, true) then
     call('UNLINK', key) -- SET would free what is there, however much it is, before it returns
   end
   if type(bytes) == 'table' or #bytes < 8 then
-    return 0, 0, {}, {}
+    return 0, 0, {}, {}, {}
   end
   local kind, till = read('>BI7', bytes)
-  local names, pairs, at = {}, {}, 9
+  local names, pairs, ends, at = {}, {}, {}, 9
   while at <= #bytes do
-    local length, more = #bytes - at >= 3 and read('>I4', bytes, at) or #bytes, 0
+    local length, more, hold_ends = #bytes, 0
+    if #bytes - at >= 9 then
+      hold_ends, length = read('>I6I4', bytes, at)
+    end
     if length >= 2 ^ 30 then
       length, more = length - 2 ^ 30, 76
     end
-    if at + 3 + length + more > #bytes or #names == most_logs then
-      return 0, 0, {}, {} -- a value that is planted must not keep the server busy
+    if at + 9 + length + more > #bytes or #names == most_logs then
+      return 0, 0, {}, {}, {} -- a value that is planted must not keep the server busy
     end
-    names[#names + 1] = sub(bytes, at + 4, at + 3 + length)
-    at = at + 4 + length
+    names[#names + 1] = sub(bytes, at + 10, at + 9 + length)
+    ends[#names] = hold_ends
+    at = at + 10 + length
     if more > 0 then
       pairs[#names] = sub(bytes, at, at + 75)
       local unit, window, step, rate = read('>I2I6I6xxxxxxxxxxxxxxI4', bytes, at + 40)
       if unit == 0 or unit > 5 and unit ~= 1000 or window < 10000 or step == 0 and (unit == 1 or unit == 1000) or rate == 0 and unit == 2 then
-        return 0, 0, {}, {} -- no check
+        return 0, 0, {}, {}, {} -- no check
       end
       at = at + 76
     end
   end
   if kind ~= 166 and kind ~= 167 or till > latest then
-    return 0, 0, {}, {}
+    return 0, 0, {}, {}, {}
   end
-  return kind, till, names, pairs
+  return kind, till, names, pairs, ends
 end
 
 -- stream returns what is known of a stream: the name of its value, until when it is denied in
@@ -342,27 +527,26 @@ local streams = {}
 function holds.stream(key)
   local known = streams[key]
   if not known then
-    local kind, till, names, pairs = holds.known(key)
-    known = {key = key, found = kind > 0, ended = 0, till = 0, names = names, pairs = pairs}
+    local kind, till, names, pairs, ends = holds.known(key)
+    known = {key = key, found = kind > 0, ended = 0, till = 0, names = names, pairs = pairs, ends = ends}
     if till * 1000 > clock then
       known.till = till
       known.ended = kind == 167 and till or 0
     elseif kind == 167 then
-      known.names, known.pairs = {}, {}
+      known.names, known.pairs, known.ends = {}, {}, {}
     end
     streams[key] = known
   end
   return known
 end
 
--- has returns whether a stream may hold something in a log.
+-- has returns the number of a log in which a stream may hold something, or nil.
 local function has(known, name)
   for i = 1, #known.names do
     if known.names[i] == name then
-      return true
+      return i
     end
   end
-  return false
 end
 
 -- full returns whether a stream holds something in too many logs to do so in another one.
@@ -370,20 +554,21 @@ function holds.full(known, name)
   return known.till > 0 and #known.names >= most_logs and not has(known, name)
 end
 
--- remember writes that a stream may hold something in a log until then, in milliseconds, with the two checks of a budget. With
+-- remember writes that a stream may hold something in a log until then, in milliseconds, with the two checks of a budget. The
+-- hold ends at ends, or 0 says that this is not known. With
 -- the kind 167 and no name, it writes that the stream has ended and is denied until then.
-function holds.remember(known, name, till, kind, pair)
-  if name and not has(known, name) then
-    known.names[#known.names + 1] = name
-    known.pairs[#known.names] = pair
-  elseif name and till <= known.till then
+function holds.remember(known, name, till, kind, pair, ends)
+  local number = name and (has(known, name) or #known.names + 1)
+  if number and known.ends[number] == ends and till <= known.till then
     return
+  elseif number then
+    known.names[number], known.pairs[number], known.ends[number] = name, known.pairs[number] or pair, ends
   end
   known.till = kind and till or math.max(known.till, till)
   local parts = {pack('>BI7', kind or 166, known.till)}
   for i = 1, #known.names do
     local checks = known.pairs[i]
-    parts[i + 1] = pack('>I4', #known.names[i] + (checks and 2 ^ 30 or 0)) .. known.names[i] .. (checks or '')
+    parts[i + 1] = pack('>I6I4', known.ends[i], #known.names[i] + (checks and 2 ^ 30 or 0)) .. known.names[i] .. (checks or '')
   end
   call('SET', known.key, table.concat(parts), 'PX', math.max(known.till - math.floor(clock / 1000), 0) + 1000)
 end
@@ -392,9 +577,8 @@ end
 -- for how many milliseconds more the stream is denied, if the caller knows that it has ended.
 -- 2^32 - 1 says instead that the stream was unknown when the caller noted the check.
 --
--- A stream that holds nothing in the log needs no look at the holds, if all of them count until
--- a new one would end at the latest. An end may come after the note of a check, so then the
--- header can only deny.
+-- A stream that holds nothing in a large log is not searched for. An end may come after the note of a check, so then
+-- that can only deny.
 function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key, cost)
   local s = holds.head(key, bytes, pack('>I6I2', step, most % 65536))
   if not s then
@@ -405,16 +589,20 @@ function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key
     s.terms = holds.terms(s.pair)
     limit = s.terms.limit
   end
-  local new = ahead == 4294967295
+  local new, ends = ahead == 4294967295
   if ARGV[3] then
     local high = math.floor(step / 2 ^ 24)
     s.known = holds.stream(string.format('%s%06x%06x%04x}:s', ARGV[3], high, step % 2 ^ 24, most % 65536))
-    new = not has(s.known, key)
+    local number = has(s.known, key)
+    new, ends = not number, number and s.known.ends[number]
   end
   s.ends = math.ceil((s.now + window) / 1000)
-  local full = s.used >= limit or cost > limit - s.used
-  if not (new and s.brief and s.last <= s.ends and (s.known or full)) and not holds.whole(s) then
+  if not holds.pass(s) then
     return nil
+  end
+  local full = s.used >= limit or cost > limit - s.used
+  if not (new and s.large and (s.known or full)) then
+    holds.seek(s, ends)
   end
   if ahead > 0 and ahead < 4294967295 then
     s.ended = math.max(s.ended, math.ceil(clock / 1000) + ahead)
@@ -422,7 +610,7 @@ function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key
   if s.known then
     s.ended = math.max(s.ended, s.known.ended, holds.full(s.known, key) and s.known.till or 0)
   end
-  s.free = s.total - s.expired < most_holds
+  s.free = s.held < most_holds
   if unit == 8 then
     s.room = true -- the check of the log decides
   elseif s.ended > 0 then
@@ -439,37 +627,48 @@ function holds.charge(key, s, cost)
     return -- the check of the log reserves
   end
   cost = math.min(cost, 4294967295)
-  if cost <= 0 or s.ended > 0 or s.cost > 0 or s.total - s.expired >= most_holds then
+  if cost <= 0 or s.ended > 0 or s.cost > 0 or s.held >= most_holds then
     return
   end
-  put(key, s, s.ends, cost)
+  put(s, s.ends, cost)
   s.made = true
   if s.known then
-    holds.remember(s.known, key, s.ends)
+    holds.remember(s.known, key, s.ends, nil, nil, s.ends)
   end
 end
 
 -- refund makes the stream's own hold smaller.
 function holds.refund(key, s, cost)
   if s.cost > 0 then
-    cut(key, s, math.max(s.cost - cost, 0))
+    cut(s, math.max(s.cost - cost, 0))
   end
 end
 
 -- falls returns the microseconds until no more than a level is used, if holds only expire.
 function holds.falls(s, level)
-  local used, i = s.used, s.expired
-  local ends, cost
+  local used, i = s.used, s.front
+  local is, ends, cost
   repeat
-    i = i + 1
-    if 21 * i + 24 > #s.bytes then
-      s.bytes = call('GETRANGE', s.key, '0', string.format('%d', 42 * i + 23))
-    end
-    ends, cost = read('>I6I7', s.bytes, 21 * i + 12)
-    used = used - cost
-  until used <= level or i >= s.total
+    is, ends, cost = slot(s, i)
+    used, i = used - cost, i + 1
+  until used <= level or i >= s.count
   -- A hold out of order may end after the last one, or have ended.
   return math.max(s.terms and gone(s, ends, cost) - clock or math.min(ends, s.last) * 1000 - clock, 1)
+end
+
+-- last_paid returns when the last hold with a cost ends, in milliseconds. There is a hold.
+local function last_paid(s)
+  local ends, cost, i, _ = s.last, s.last_cost, s.count
+  while cost == 0 and i > s.front do
+    i = i - 1
+    _, ends, cost = slot(s, i, true)
+  end
+  return ends
+end
+
+-- over returns the microseconds until nothing is used, if holds only expire.
+function holds.over(s)
+  return math.max(gone(s, last_paid(s), 1) - clock, 1)
 end
 
 function holds.rest(s, limit)
@@ -479,14 +678,7 @@ function holds.rest(s, limit)
   if s.used == 0 then
     return limit, 0, 0
   end
-  local last, at = s.last, s.total
-  if not s.part then
-    while at > 1 and read('>I7', s.bytes, 21 * at + 18) == 0 do
-      at = at - 1
-    end
-    last = read('>I6', s.bytes, 21 * at + 12)
-  end
-  return limit - s.used, limit > 0 and holds.falls(s, math.min(s.used, limit) - 1) or 0, last * 1000 - clock
+  return limit - s.used, limit > 0 and holds.falls(s, math.min(s.used, limit) - 1) or 0, math.max(math.min(last_paid(s), s.last) * 1000 - clock, 1)
 end
 
 function holds.wait(s, limit, cost)

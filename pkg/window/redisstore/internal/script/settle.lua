@@ -35,14 +35,14 @@ local function of(number)
   return string.sub(check_bytes, 38 * number - 30, 38 * number + 7)
 end
 
--- settle settles one log, by the name of its holds and what the stream knows of it. It is unknown if the stream has
+-- settle settles one log, by the name of its holds and what the stream knows of it, also when its hold ends. It is unknown if the stream has
 -- reserved nothing there.
-local function settle(name, pair, unknown)
+local function settle(name, pair, unknown, ends)
   local key = string.sub(name, 1, -3)
   local number = numbers[key]
   local check = number and of(number) or holds.current(string.sub(pair, 39))
   local terms = holds.terms(string.sub(pair, 1, 38) .. check)
-  local s, corrupt = holds.read(name, stream, terms)
+  local s, corrupt = holds.read(name, stream, terms, ends)
   if corrupt then
     settled.corrupt = settled.corrupt + 1
   end
@@ -53,7 +53,7 @@ local function settle(name, pair, unknown)
   numbers[key] = nil
   local cost, due, late, reserved = number and read('>I7', check, 24) or 0, 0, false, s.cost
   if reserved > 0 then
-    late = s.stream_hold <= s.passed
+    late = s.hold < s.passed
     if number then
       -- The end names the cost.
     elseif unreached then
@@ -67,13 +67,13 @@ local function settle(name, pair, unknown)
     if terms.bucket then
       due = s.used - s.reserved - (late and reserved or 0)
     end
-    holds.settle(s, late)
+    holds.settle(s)
     settled.released = 1
   else
     if unknown and s.ended > 0 then
       return -- an earlier call for the same end has charged the log
     elseif alone and deny > 0 and s.ended == 0 then
-      holds.finish(name, s, deny)
+      holds.finish(s, deny)
     end
     if not number or was_denied or terms.bucket and not unknown then
       return
@@ -106,9 +106,9 @@ else
   end
   for j = 1, #known.names do
     if known.pairs[j] then
-      settle(known.names[j], known.pairs[j])
+      settle(known.names[j], known.pairs[j], false, known.ends[j])
     else
-      local got = holds.drop(known.names[j], stream, 0)
+      local got = holds.drop(known.names[j], stream, 0, known.ends[j])
       settled.released = math.max(settled.released, got % 2)
       settled.corrupt = settled.corrupt + (got - got % 2) / 2
     end

@@ -36,17 +36,17 @@ local verb, stream, micros = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local till = math.ceil((clock + micros) / 1000)
 
 -- dropAll ends the stream in logs.
-local function dropAll(keys, deny)
+local function dropAll(keys, deny, ends)
   local released, corrupt = 0, 0
   for i = 1, #keys do
-    local got = holds.drop(keys[i], stream, deny)
+    local got = holds.drop(keys[i], stream, deny, ends[i])
     released, corrupt = math.max(released, got % 2), corrupt + got - got % 2
   end
   return released + corrupt
 end
 
 if verb == 'drop' then
-  return dropAll(KEYS, micros)
+  return dropAll(KEYS, micros, {})
 end
 
 local known = holds.stream(KEYS[1])
@@ -60,7 +60,7 @@ if verb == 'note' then
     if holds.full(known, name) then
       return known.till - math.floor(clock / 1000)
     end
-    holds.remember(known, name, till, nil, pair)
+    holds.remember(known, name, till, nil, pair, 0)
   end
   return known.found and 0 or -1
 end
@@ -88,4 +88,4 @@ elseif micros > 0 then
 else
   call('UNLINK', KEYS[1])
 end
-return dropAll(names, 0)
+return dropAll(names, 0, known.ends)

@@ -278,7 +278,7 @@ while i <= n do
       if not holds then
         -- include holds.lua
       end
-      policy, header = holds, '695' -- the header and 32 holds
+      policy, header = holds, '729' -- the header and 32 slots
     elseif unit == 7 then
       if not once_records then
         -- include oncerecords.lua
@@ -724,7 +724,7 @@ while i <= n do
     end
     if res then
       if res.used > 0 then
-        reset = math.max(reset, holds.falls(res, 0))
+        reset = math.max(reset, holds.over(res))
         if limit == 0 then
           unit_after = holds.falls(res, whole_limit - 1)
         elseif unit_after == 0 then
