@@ -74,7 +74,7 @@ func TestPrint(t *testing.T) {
 		{"slidegate:k:c86400000000", -1, []string{"policy   calendar with a window of 1d, of which a cost of 2 counts now\n", "\nexpires  in 2h46m"}, ""},
 		{"slidegate:k:w86400000000", -1, []string{"policy   sliding_counter with a window of 1d, of which a cost of 2 counts now\n", "17 bytes\n"}, ""},
 		{"slidegate:k:h", 2, []string{
-			"policy   in_flight, of which a cost of 6 is active now\nexpires  in 3d", "in_flight, 87 bytes\n", "holds    3, cost 6\n  ... 1 more, which end earlier\n",
+			"policy   in_flight, of which a cost of 6 is active now\nexpires  in 3d", "in_flight, 121 bytes\n", "holds    3, cost 6\n  ... 1 more, which end earlier\n",
 			"  0000000000000002 holds 2 until +", "  0000000000000003 holds 3 until +3d",
 		}, ""},
 		{"slidegate:k:h", -1, []string{"holds    3, cost 6\n  0000000000000001 holds 1 until "}, ""},
