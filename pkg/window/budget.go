@@ -67,7 +67,8 @@ type Ending struct {
 	Deny time.Duration
 	// Costs are what the stream has cost: for each budget its log, and the cost. The mode [Always] says that it is
 	// known. [Enforce] says that it is an estimate, which counts only if the stream has reserved nothing in the log.
-	// No two have one log. They need no [Check.Budget] and no [Check.Stream].
+	// [Observe] says that it is known, and counts only if the stream has reserved something there: a limit that is only
+	// observed lets a request pass without a reservation. No two have one log. They need no [Check.Budget] and no [Check.Stream].
 	Costs []Check
 	// Bytes is the number of bytes that the stream has sent to the client, for [Budget.PerByte].
 	Bytes uint64
@@ -79,14 +80,14 @@ type Ending struct {
 }
 
 // Valid returns an error that wraps [ErrBadCheck] if e names no stream, or a cost that [Validate] refuses
-// or that is not of mode [Always] or [Enforce] and of any policy but [InFlight], or two costs of one log.
+// or that is not of mode [Always], [Enforce] or [Observe] and of any policy but [InFlight], or two costs of one log.
 func (e *Ending) Valid() error {
 	if e.Stream == 0 {
 		return fmt.Errorf("%w: an end of no stream", ErrBadCheck)
 	}
 	for i := range e.Costs {
-		if c := &e.Costs[i]; c.Mode != Always && c.Mode != Enforce || c.Limit.Policy == InFlight {
-			return fmt.Errorf("%w: cost %d has the mode %v and the policy %v, want %v or %v and a policy that spends", ErrBadCheck, i, c.Mode, c.Limit.Policy, Always, Enforce)
+		if c := &e.Costs[i]; c.Mode != Always && c.Mode != Enforce && c.Mode != Observe || c.Limit.Policy == InFlight {
+			return fmt.Errorf("%w: cost %d has the mode %v and the policy %v, want %v, %v or %v and a policy that spends", ErrBadCheck, i, c.Mode, c.Limit.Policy, Always, Enforce, Observe)
 		}
 	}
 	if namesTwice(e.Costs) {

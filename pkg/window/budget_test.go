@@ -64,6 +64,8 @@ func TestFoldBudget(t *testing.T) {
 func TestEndingValid(t *testing.T) {
 	cost := ask("k", time.Minute, 100, 5)
 	cost.Mode = Always
+	observed := cost
+	observed.Mode = Observe
 	for name, tt := range map[string]struct {
 		end  Ending
 		want string
@@ -74,7 +76,8 @@ func TestEndingValid(t *testing.T) {
 		"no key":       {Ending{Stream: 1, Costs: []Check{{Mode: Always}}}, "has no key"},
 		"twice":        {Ending{Stream: 1, Costs: []Check{cost, cost}}, "two costs have one log"},
 		"an estimate":  {Ending{Stream: 1, Costs: []Check{ask("k", time.Minute, 100, 5)}}, ""},
-		"another mode": {Ending{Stream: 1, Costs: []Check{{Key: "k", Mode: Observe}}}, "cost 0 has the mode observe"},
+		"observed":     {Ending{Stream: 1, Costs: []Check{observed}}, ""},
+		"another mode": {Ending{Stream: 1, Costs: []Check{{Key: "k", Mode: Refund}}}, "cost 0 has the mode refund"},
 		"in flight":    {Ending{Stream: 1, Costs: []Check{{Key: "k", Mode: Always, Stream: 1, Limit: Limit{Policy: InFlight, Window: time.Second}}}}, "the policy in_flight"},
 	} {
 		err := tt.end.Valid()

@@ -12,14 +12,23 @@ import (
 	"github.com/slidegate/slidegate/test/stack"
 )
 
-// long skips a test that only make budgets-test runs. It returns how many requests the test sends.
-func long(t *testing.T) int {
-	t.Helper()
-	if os.Getenv("SLIDEGATE_TEST_LONG") == "" {
-		t.Skip("make budgets-test runs it")
-	}
+// TestChanges changes something while streams run. make test has only a restart with a snapshot.
+func TestChanges(t *testing.T) {
 	t.Parallel()
-	return streams() / 5
+	for name, test := range map[string]func(t *testing.T, n int){
+		"snapshot": testSnapshot, "flush": testFlush, "tiers": testTiers, "grant": testGrant, "shadow": testShadow, "many keys": testManyKeys,
+	} {
+		n := streams()
+		if os.Getenv("SLIDEGATE_TEST_LONG") != "" {
+			n /= 5
+		} else if name != "snapshot" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, n)
+		})
+	}
 }
 
 // ofHeader is the file whose costs are in a header. All versions of Envoy accept it.
@@ -32,9 +41,9 @@ func rulesWith(tokens int, more string) func(*trial) {
 	}
 }
 
-// TestSnapshot: a restart of rls with a snapshot of its memory keeps what is spent and what is reserved.
-func TestSnapshot(t *testing.T) {
-	n := long(t)
+// testSnapshot: a restart of rls with a snapshot of its memory keeps what is spent and what is reserved.
+func testSnapshot(t *testing.T, n int) {
+	t.Helper()
 	tokens := n * mean * 9 / 10
 	env := map[string]string{stack.EnvStoreType: "memory", stack.EnvSnapshot: filepath.Join(t.TempDir(), "snapshot"), stack.EnvDrainDelay: "0s"}
 	tr := newTrial(t, ofHeader, []string{""}, tokens, "3s", env, 1)
@@ -53,10 +62,10 @@ func TestSnapshot(t *testing.T) {
 	tr.judge(tokens)
 }
 
-// TestFlush: if Redis loses everything, each budget begins from zero once more, and what comes afterwards is
+// testFlush: if Redis loses everything, each budget begins from zero once more, and what comes afterwards is
 // charged.
-func TestFlush(t *testing.T) {
-	n := long(t)
+func testFlush(t *testing.T, n int) {
+	t.Helper()
 	tokens := n * mean * 4 / 10
 	addr := servers.Redis(t)
 	tr := newTrial(t, ofHeader, []string{""}, tokens, "3s", stack.OnRedis(addr), 2)
@@ -82,9 +91,9 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestTiers: each tier has its own budget, and two keys of a customer share one.
-func TestTiers(t *testing.T) {
-	n := long(t)
+// testTiers: each tier has its own budget, and two keys of a customer share one.
+func testTiers(t *testing.T, n int) {
+	t.Helper()
 	free, pro := n*mean/6, n*mean/2
 	tr := newTrial(t, "budgets-one-hop.yaml", []string{""}, 0, "3s", stack.OnRedis(servers.Redis(t)), 2, func(tr *trial) {
 		tr.keys = []string{"k1", "k2", "k3"}
@@ -103,9 +112,9 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestGrant: a grant in the middle doubles a budget.
-func TestGrant(t *testing.T) {
-	n := long(t)
+// testGrant: a grant in the middle doubles a budget.
+func testGrant(t *testing.T, n int) {
+	t.Helper()
 	tokens := n * mean * 3 / 10
 	tr := newTrial(t, ofHeader, []string{""}, tokens, "3s", stack.OnRedis(servers.Redis(t)), 2, rulesWith(tokens, ""))
 	tr.run(n, map[int]func(){n / 2: func() {
@@ -125,22 +134,22 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestShadow: a budget that is only observed denies nothing, and leaves nothing reserved.
-func TestShadow(t *testing.T) {
-	n := long(t)
+// testShadow: a budget that is only observed denies nothing, and is spent only by requests that it would admit.
+func testShadow(t *testing.T, n int) {
+	t.Helper()
 	tr := newTrial(t, ofHeader, []string{""}, 0, "3s", stack.OnRedis(servers.Redis(t)), 2, rulesWith(n*mean/4, "shadow_mode: true,"))
 	tr.run(n, nil)
-	if free := tr.rest("tokens", key); free != 0 {
-		t.Errorf("%d are free", free)
+	if free := tr.rest("tokens", key); free > 150 { // what a request reserves
+		t.Errorf("%d are free, and many requests had no room", free)
 	}
 	if denied, ok := tr.statuses.Load("as it should: 429"); ok {
 		t.Errorf("%v requests were denied", denied)
 	}
 }
 
-// TestManyKeys: a memory store that has no room for all keys leaves nothing reserved.
-func TestManyKeys(t *testing.T) {
-	n := long(t)
+// testManyKeys: a memory store that has no room for all keys leaves nothing reserved.
+func testManyKeys(t *testing.T, n int) {
+	t.Helper()
 	env := map[string]string{stack.EnvStoreType: "memory", "SLIDEGATE_STORE_MEMORY_MAX_BYTES": "1048576"}
 	tr := newTrial(t, ofHeader, []string{""}, 0, "3s", env, 1, rulesWith(2000, ""), func(tr *trial) {
 		tr.keys = nil

@@ -101,6 +101,13 @@ func (p *provider) ledger(key string) (tokens, money, requests int) {
 	return p.spent[key], p.money[key], p.all
 }
 
+// gotForged reports whether a request had a header that only calls of Envoy have.
+func (p *provider) gotForged() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.forged
+}
+
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var asks struct{ Stream bool }

@@ -220,7 +220,7 @@ func TestShapes(t *testing.T) {
 				}
 			}
 			unknown(t, envoy.URL(), rls, names[len(names)-1], header, money)
-			if app.forged {
+			if app.gotForged() {
 				t.Error("the application got headers that only calls of Envoy have")
 			}
 		})

@@ -119,7 +119,7 @@ func pass(ctx context.Context, c *http.Client, url, name string) error {
 // once. When the limit is free again they do not come back together: a tenth of a window gets
 // fewer than half of them.
 func TestFiftyClients(t *testing.T) {
-	const n, each, limit, window = 50, 2, 45, 6 * time.Second
+	const n, each, limit, window = 50, 2, 45, 10 * time.Second
 	stack.EachStore(t, func(t *testing.T, settings map[string]string) {
 		s := serve(t, fmt.Sprintf("window: %v, requests: %d", window, limit), settings)
 		sender := newSender(t, n)

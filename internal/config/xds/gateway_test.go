@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 
@@ -190,7 +191,7 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 	configtest.Diff(t, configtest.DescribeAll(file.Rules), configtest.DescribeAll(sent.Rules), "rules")
 
 	decideOne := func(rs *rules.Rules) func(decide.Request) string {
-		store := memstore.New(memstore.Options{})
+		store := memstore.New(memstore.Options{Clock: func() time.Duration { return time.Hour }}) // both have one
 		t.Cleanup(func() { _ = store.Close() })
 		d := decide.NewDecider(rs, decide.Options{Store: store})
 		return func(r decide.Request) string {

@@ -31,17 +31,20 @@ func budget(change func(*rules.Limit)) rules.Terms {
 	return rules.Terms{Limits: []rules.Limit{l}}
 }
 
-// newBudgets is newFlight with the budgets tokens, bytes (half a unit for each byte), wide (up to 2^53) and thrice
-// (each cost counts three times), and the limit rate of 10 requests an hour.
+// newBudgets is newFlight with the budgets tokens, bytes (half a unit for each byte), wide (up to 2^53), thrice
+// (each cost counts three times) and observed, and the limit rate of 10 requests an hour.
 func newBudgets(t *testing.T, change func(*Options)) *flight {
 	t.Helper()
 	f := newFlight(t, change)
+	observed := budget(nil)
+	observed.Observe = 1
 	rs := rules.NewRules(rules.Identity{Secrets: secrets})
 	for _, r := range []rules.Rule{
 		rule("tokens", budget(nil), anyOf("tokens")),
 		rule("bytes", budget(func(l *rules.Limit) { l.Budget.PerByte = 0.5 }), anyOf("bytes")),
 		rule("wide", budget(func(l *rules.Limit) { l.Budget.Max = rules.MaxCost }), anyOf("wide")),
 		with(rule("thrice", budget(nil), anyOf("thrice")), func(r *rules.Rule) { r.Charge.Factor = 3 }),
+		rule("observed", observed, anyOf("observed")),
 		rule("rate", per(10, time.Hour), anyOf("rate")),
 		rule("backend", rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}}}, one("in_flight", "backend")),
 	} {
@@ -283,6 +286,36 @@ func TestSettlements(t *testing.T) {
 				reserved = 200
 			}
 			f.stands(ds, fmt.Sprintf("left %d, reserved %d", tt.left, reserved))
+		})
+	}
+}
+
+// TestObservedBudget: a budget that denies nothing charges what it would have charged if it did.
+func TestObservedBudget(t *testing.T) {
+	for name, tt := range map[string]struct {
+		estimate, cost int64
+		left           string
+	}{
+		"a request that has room":        {300, 250, "left 350, reserved 0"},
+		"a request that has no room":     {500, 450, "left 600, reserved 0"},
+		"no room, and an unknown cost":   {500, -1, "left 600, reserved 0"},
+		"room, and more than there is":   {300, 700, "left 0, reserved 0"},
+		"room, and an unknown cost":      {300, -1, "left 300, reserved 0"},
+		"no room, and what would fit in": {500, 1, "left 600, reserved 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newBudgets(t, nil)
+			decide(t, f.Decider, ask("first", "", 400, "observed=x"))
+			decide(t, f.Decider, ask("first", "via_upstream", 400, "observed=x"))
+			decide(t, f.Decider, ask("busy", "", 250, "observed=x"))
+			if v := decide(t, f.Decider, ask("a", "", tt.estimate, "observed=x")); !v.Allowed {
+				t.Error("an observed budget denies")
+			}
+			r := ask("a", "via_upstream", tt.cost, "observed=x")
+			r.Reported.Upstream = "199"
+			decide(t, f.Decider, r)
+			decide(t, f.Decider, ask("busy", "via_upstream", 0, "observed=x"))
+			f.stands("observed=x", tt.left)
 		})
 	}
 }

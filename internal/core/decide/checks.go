@@ -206,6 +206,10 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 		cost, holds = c.stream.Reserve(&c.req, &c.req.Descriptors[s.Descriptor], s.Limit.Budget, check)
 		s.Cost = min(s.Rule.Charge.Cost(cost), rules.MaxCost)
 		check.Cost = s.Cost
+		if c.ending() && s.Observed() { // without a reservation it would have been denied
+			holds = holds && check.Mode == window.Always
+			check.Mode = window.Observe
+		}
 	}
 	if !holds {
 		*s, *check = LimitStatus{}, window.Check{}

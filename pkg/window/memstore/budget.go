@@ -154,7 +154,7 @@ func (s *Store) settleAll(end window.Ending, keys []byte) (settled window.Settle
 		c, cost := l.check(), -1
 		for i := range end.Costs {
 			if of := &end.Costs[i]; !done[i] && of.Log() == c.Log() {
-				if done[i] = true; of.Mode == window.Always {
+				if done[i] = true; of.Mode != window.Enforce {
 					cost = i
 				}
 				c.Limit, c.Precision, c.Period, c.Cost = of.Limit, of.Precision, of.Period, of.Cost
@@ -163,7 +163,7 @@ func (s *Store) settleAll(end window.Ending, keys []byte) (settled window.Settle
 		err = s.settle(&c, &end, cost, true, &settled, err)
 	}
 	for i := range end.Costs {
-		if c := end.Costs[i]; !done[i] && !end.Denied {
+		if c := end.Costs[i]; !done[i] && !end.Denied && c.Mode != window.Observe {
 			c.Mode, c.Budget = window.Always, &window.Budget{Hold: window.MinHold}
 			err = s.settle(&c, &end, i, false, &settled, err)
 		}

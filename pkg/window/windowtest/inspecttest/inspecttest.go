@@ -217,9 +217,9 @@ func runList(t *testing.T, h windowtest.Harness) {
 	var all []window.LogID
 	for _, tag := range []string{"id.a", "id.ab", "id.*", "id.?", `id.\`, "id.[ab]", "id.^a", "x"} {
 		for i := range 120 {
-			c := windowtest.Ask(fmt.Sprintf("{%s}:edge|route=/%d*[x]:id.acme", tag, i), 5, 1)
+			c := windowtest.AskIn(time.Hour, fmt.Sprintf("{%s}:edge|route=/%d*[x]:id.acme", tag, i), 5, 1)
 			if i%7 == 0 {
-				c.Limit.Window = 3 * windowtest.Win
+				c.Limit.Window = 3 * time.Hour
 			}
 			if i%2 == 0 {
 				c = anyPolicy(h, time.Hour, c, window.Policy(i/2%6))
@@ -247,7 +247,7 @@ func runList(t *testing.T, h windowtest.Harness) {
 		{Contains: `\`},
 		{Contains: "[x]"},
 		{Contains: "[a]"},
-		{Contains: "10000000"}, // a part of the window, not of the key
+		{Contains: "3600000000"}, // a part of the window, not of the key
 		{Tag: "id.a", Contains: "/11"},
 		{Tag: "id.a", Contains: "id.a}"},
 	} {

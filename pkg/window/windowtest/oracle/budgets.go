@@ -192,7 +192,7 @@ func (b *Budgets) End(clock time.Duration, e window.Ending) (settled []window.Se
 		settled = append(settled, b.rest(clock, c, s))
 	}
 	for i, c := range e.Costs {
-		if _, ok := b.streams[e.Stream][c.Log()]; !ok && !e.Denied {
+		if _, ok := b.streams[e.Stream][c.Log()]; !ok && !e.Denied && c.Mode != window.Observe {
 			c.Mode, c.Budget = window.Always, &window.Budget{Hold: window.MinHold}
 			if of := b.logs[c.Log()]; of != nil && len(of.list) > 0 {
 				c.Budget.Hold = of.list[0].ends - of.list[0].at

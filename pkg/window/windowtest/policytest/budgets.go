@@ -185,7 +185,7 @@ func (b *budgetHistory) step(seed uint64) bool {
 		if c := b.check(stream); r.IntN(3) == 0 {
 			c.Key = b.prefix + key
 			e.Costs = append(e.Costs, spends(c, c.Cost))
-			e.Costs[len(e.Costs)-1].Mode = windowtest.Pick(r, window.Always, window.Always, window.Enforce)
+			e.Costs[len(e.Costs)-1].Mode = windowtest.Pick(r, window.Always, window.Always, window.Enforce, window.Observe)
 		}
 	}
 	want := sorted(b.o.End(b.now, e))

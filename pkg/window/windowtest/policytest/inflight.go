@@ -421,7 +421,11 @@ func runFlightHistory(t *testing.T, h *InFlightHarness, seed uint64, steps int, 
 		for i, c := range checks {
 			past = append(past, fmt.Sprintf("%v: %v %s stream %d cost %d of %d for %v: %+v", now, c.Mode, c.Key, c.Stream&0xffff, c.Cost, c.Limit.Hits, c.Limit.Window, want[i]))
 		}
-		if got := take(t, store, checks); !slices.Equal(got, want) {
+		got := take(t, store, checks)
+		for i := range got {
+			got[i].Remembered = false // a store in front of others may know that a cost never fits
+		}
+		if !slices.Equal(got, want) {
 			t.Errorf("%s\n(-want +got)\n%s", tail(past), diff.Diff(want, got))
 			return
 		}

@@ -151,8 +151,8 @@ func (e *Ends) endAcross(ctx context.Context, end *window.Ending, deny time.Dura
 		all.Go(func() { add(e.settle(ctx, key, c)) })
 	}
 	for _, cost := range costs {
-		if end.Denied {
-			break
+		if end.Denied || end.Costs[cost].Mode == window.Observe {
+			continue
 		}
 		reserved = true // the log denies the stream afterwards, so that a second end charges nothing
 		unknown := end.Costs[cost]

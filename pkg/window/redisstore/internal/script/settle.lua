@@ -4,8 +4,8 @@
 -- ARGV[4]   '>c8I7BI7': the stream; for how many microseconds its later checks are denied; 1 if it has not
 --           reached the upstream, plus 2 if it was denied, so that costs count only where it holds something, plus 4 for
 --           one log alone, plus 8 if the stream is known to have reserved nothing there; and the bytes that it has sent
--- ARGV[1]   '>I7', 0; then a check for each cost that the end names: of mode 3, or 0 for an estimate, which counts only if
---           the stream has reserved nothing there
+-- ARGV[1]   '>I7', 0; then a check for each cost that the end names: of mode 3; 0 for an estimate, which counts only if
+--           the stream has reserved nothing there; or 2 for a cost that counts only if it has
 -- KEYS[1]   the value of the stream; the other keys are the logs of the costs. For one log alone, KEYS[1] is the
 --           value of its holds and KEYS[2] the log, and ARGV[5] is what the stream knows of it: see holds.lua
 --
@@ -115,7 +115,7 @@ else
   end
 end
 for j = 2, #KEYS do
-  if numbers[KEYS[j]] then
+  if numbers[KEYS[j]] and string.byte(of(j - 1)) ~= 2 then
     settle(KEYS[j] .. ':r', of(j - 1) .. of(j - 1), true)
   end
 end
