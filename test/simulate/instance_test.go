@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,8 @@ const (
 )
 
 // newInstance starts an instance. generation counts its starts.
-func newInstance(w *world, number, generation int) *instance {
-	in := &instance{w: w, number: number, name: fmt.Sprintf("rls-%d", number), begun: w.now(), cut: make([]time.Duration, len(w.servers))}
+func newInstance(w *world, position, generation int) *instance {
+	in := &instance{w: w, number: position, name: fmt.Sprintf("rls-%d", position), begun: w.now(), cut: make([]time.Duration, len(w.servers))}
 	if generation > 0 {
 		in.name += fmt.Sprintf("-%d", generation)
 	}
@@ -55,7 +56,7 @@ func newInstance(w *world, number, generation int) *instance {
 	for i := range names {
 		client := in.client(w.servers[i])
 		in.clients = append(in.clients, client)
-		o := redisstore.Options{Name: w.servers[i].name, Timeout: storeTimeout, MaxWaiting: 10_000, Changed: in.changed}
+		o := redisstore.Options{Name: w.servers[i].name, Timeout: cmp.Or(w.mutants.timeout, storeTimeout), ProbeInterval: w.mutants.probes, MaxWaiting: 10_000, Changed: in.changed}
 		if i > 0 {
 			o.Calls = 8
 		}
@@ -70,7 +71,11 @@ func newInstance(w *world, number, generation int) *instance {
 	if in.front, err = lease.New(in.shared, lease.Options{Reserver: w.mutants.reserver(in.shared)}); err != nil {
 		panic(err)
 	}
-	in.fallback, err = fallback.New(fallback.Options{Instances: func(window.Scope) int { return w.plan.Instances }, Timeout: storeTimeout})
+	number := w.plan.Instances
+	if w.mutants.alone {
+		number = 1
+	}
+	in.fallback, err = fallback.New(fallback.Options{Instances: func(window.Scope) int { return number }, Timeout: storeTimeout})
 	if err != nil {
 		panic(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -22,6 +23,10 @@ type mutants struct {
 	twice bool
 	// redirected runs a call twice that was sent to another node before.
 	redirected bool
+	// timeout is that of the store, probes is the time between two probes of a server that does not answer, and
+	// alone makes each instance take itself for the only one. Zero: as in the service.
+	timeout, probes time.Duration
+	alone           bool
 	// wrap replaces what leases call.
 	wrap func(lease.Reserver) lease.Reserver
 	// record gets all calls of scripts, by their servers.
@@ -55,6 +60,15 @@ var broken = []struct {
 	{name: "what is reserved of a budget leaves room", mutants: mutants{file: "take.lua", old: "used < limit - res.used and cost <= limit - res.used - used", put: "used < limit and cost <= limit - used"}},
 	{name: "a settlement leaves the reservation", mutants: mutants{file: "settle.lua", old: "holds.settle(s)\n    settled.released = 1", put: "settled.released = 1"}},
 	{name: "a settlement charges nothing", mutants: mutants{file: "settle.lua", old: "charge(key, check, cost + due)", put: "charge(key, check, 0)"}},
+	{name: "a settlement counts twice", mutants: mutants{file: "settle.lua", old: "charge(key, check, cost + due)", put: "charge(key, check, 2 * cost + due)"}},
+	{name: "a reservation that expires leaves room", mutants: mutants{file: "holds.lua", old: "if ends * 1000 > s.now or s.terms and gone(s, ends, cost) > s.now then", put: "if ends * 1000 > s.now then"}},
+	{name: "a usage update that is denied does not count", mutants: mutants{file: "take.lua", old: "charge = math.max(math.min(cost, 2 * limit - used, (other", put: "charge = not room and 0 or math.max(math.min(cost, 2 * limit - used, (other"}},
+	{name: "usage updates have no bound", mutants: mutants{file: "take.lua", old: "charge = math.max(math.min(cost, 2 * limit - used, (other", put: "charge = math.max(math.min(cost, 9 * limit - used, (other"}},
+	{name: "a refund gives back twice", mutants: mutants{file: "take.lua", old: "used = used - cost\n      last, newest", put: "used = math.max(used - 2 * cost, 0)\n      last, newest"}},
+	{name: "a period of a calendar ends early", mutants: mutants{file: "look.lua", old: "minor = step * 1000000\n  else", put: "minor = (step - 2) * 1000000\n  else"}},
+	{name: "the store's timeout is twice as long", mutants: mutants{timeout: 2 * storeTimeout}},
+	{name: "a server is asked again after a long time", mutants: mutants{probes: 3 * time.Second}},
+	{name: "each instance takes itself for the only one", mutants: mutants{alone: true}},
 	{name: "a bucket fills twice as fast", mutants: mutants{file: "look.lua", old: "local gained = passed * most", put: "local gained = 2 * passed * most"}},
 	{name: "a fixed window ends early", mutants: mutants{file: "look.lua", old: "if idle > clock and not corrupt then", put: "if idle - window / 10 > clock and not corrupt then"}},
 	{name: "a sliding counter forgets the window before", mutants: mutants{file: "look.lua", old: "major, minor = 0, major", put: "major, minor = 0, 0"}},
