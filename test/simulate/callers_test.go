@@ -33,6 +33,7 @@ type op struct {
 
 	answer     answer
 	byStore    []bool // for each key: the store has decided
+	limit      uint64 // of a key with tiers: by which it was decided
 	retryAfter time.Duration
 	repeated   bool // it was free, because its attempt has been charged
 	err        error
@@ -229,14 +230,14 @@ func (o *op) request() decide.Request {
 	}
 	if req.Stream, req.Ending = o.stream, o.ending; o.ending != "" {
 		if k := o.keys[0]; k.Hold > 0 {
-			entries := descriptors.Descriptor{{Key: k.name, Value: "{" + k.name + "}"}}
+			entries := descriptors.Descriptor{{Key: k.name, Value: k.value()}}
 			req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: entries, Cost: o.paid})
 		}
 		req.Descriptors = append(req.Descriptors, identity.EndOfStream())
 		return req
 	}
 	for _, k := range o.keys {
-		d := decide.Descriptor{Entries: descriptors.Descriptor{{Key: k.name, Value: "{" + k.name + "}"}}, Cost: o.cost, Refund: o.refund}
+		d := decide.Descriptor{Entries: descriptors.Descriptor{{Key: k.name, Value: k.value()}}, Cost: o.cost, Refund: o.refund}
 		if o.attempt != "" {
 			d.Entries = append(d.Entries, descriptors.Entry{Key: onceEntry, Value: o.attempt})
 		}
@@ -289,6 +290,10 @@ func (o *op) decide(ctx context.Context, w *world) {
 	}
 	for i := range v.Limits {
 		o.byStore[i] = v.Limits[i].DecidedBy == verdict.ByStore
+	}
+	if o.keys[0].Tiers && len(v.Limits) > 0 {
+		o.limit = v.Limits[0].Limit.Hits
+		o.byStore[0] = o.byStore[0] && o.limit > unknownHits // an unknown customer has another log
 	}
 	if v.Decisive >= 0 {
 		d := &v.Limits[v.Decisive].Decision

@@ -3,17 +3,19 @@
 // on a virtual clock (testing/synctest). It is a module of its own, so that no other module requires a
 // Lua interpreter.
 //
-// What runs is real: rules and decisions, leases, remembered denials, the fallback quotas, redisstore
+// What runs is real: rules and decisions, the cache of tiers, leases, remembered denials, the fallback quotas, redisstore
 // with its queues, deadlines and breakers, go-redis, and the Lua scripts. What is made here is small: a
 // server of Redis's protocol on a net.Pipe, with the few commands that the scripts call, and an
 // interpreter of Lua. TestJudge runs the same calls on a real Redis and compares every byte.
 //
 // A plan follows from a seed: the limits, the callers, and the faults. There is a limit of each policy, with
-// leases, idempotency keys, resets, refunds, usage updates, budgets, and a day of a calendar that ends. The faults are lost messages, cuts,
-// frozen servers and instances, failovers that lose writes, restarts, clocks that are set, and slots of a
-// cluster that move. Each message takes a time that follows from the seed and from its moment, so that messages
-// overtake each other. The promises are functions in promises_test.go, named by their sentences. A run that breaks one
-// prints its seed, and the shortest story that it finds: one line for each event.
+// leases, idempotency keys, resets, refunds, usage updates, budgets, tiers that change, and a day of a calendar that
+// ends. The faults are lost messages, cuts, frozen servers and instances, failovers that lose writes, restarts,
+// clocks that are set, slots of a cluster that move, and a customer database that does not answer.
+//
+// Each message takes a time that follows from the seed and from its moment, so that messages overtake each other.
+// The promises are functions, named by their sentences. A run that breaks one prints its seed, and the shortest
+// story that it finds: one line for each event.
 //
 // A call is charged at a moment between its begin and its end, by a clock that faults may set. So a
 // promise is broken only if no choice of these moments keeps it.
@@ -34,10 +36,10 @@
 //   - A retry with an idempotency key is charged once: usedAtRest
 //   - Two customers never share a limit per key. judgeNames
 //   - Envoy gets an answer in time. judgeTimes, judgeWindows, judgeRecovery
-//   - Known customers keep their tier: TestSourceFaults, TestManyCustomersAtOnce
+//   - Known customers keep their tier: judgeTiers
 //   - The last good rules stay active: TestXDSServerRestarts, TestXDSServerUnavailableAtStart
 //   - A restart loses no call. judgeRestarts
-//   - A tier change takes effect at the next request: TestATierChangeCountsAtTheNextRequest
+//   - A tier change takes effect at the next request: judgeTiers, judgeHistory
 //   - A wrong file changes nothing. TestReloadUnderLoad, TestABadStart
 //   - One image line replaces envoyproxy/ratelimit: TestCorpus, TestReferenceSideBySide
 //   - A comparison changes nothing. TestCompare, TestCompareWithAReferenceThatHangs

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -69,7 +70,7 @@ func (w *world) judgeHistory(k *key, all []*op) {
 			got = failed
 		}
 		history = append(history, porcupine.Operation{
-			ClientId: i, Input: spend{cost: o.cost, limit: k.Limit.Hits, stale: k.Resets || k.Refunds, always: k.Always, refund: o.refund}, Output: got, Call: int64(o.begin), Return: int64(o.end),
+			ClientId: i, Input: spend{cost: o.cost, limit: cmp.Or(o.limit, k.Limit.Hits), stale: k.Resets || k.Refunds, always: k.Always, refund: o.refund}, Output: got, Call: int64(o.begin), Return: int64(o.end),
 		})
 	}
 	for _, r := range k.resets {

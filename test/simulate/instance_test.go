@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/fallback"
 	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/lease"
+	"github.com/slidegate/slidegate/internal/core/tier/cache"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
@@ -32,13 +34,19 @@ type instance struct {
 	shared   *redisstore.Scopes
 	front    *lease.Store
 	fallback *fallback.Store
+	tiers    *cache.Cache
 	decider  *decide.Decider
+
+	customers *customers
+	unwatch   context.CancelFunc
+	watched   sync.WaitGroup
 
 	// The world's mu guards these.
 	frozen  time.Duration   // until when nothing gets in or out
 	cut     []time.Duration // until when it cannot reach each server
 	gone    bool            // it was killed
 	stopped bool            // it was killed, or stopped in order
+	reports []report
 }
 
 const (
@@ -79,7 +87,8 @@ func newInstance(w *world, position, generation int) *instance {
 	if err != nil {
 		panic(err)
 	}
-	in.decider = decide.NewDecider(newRules(w.plan), decide.Options{Store: apart{in.front}, Local: in.fallback, Patience: inflight.DefaultPatience})
+	in.tiers = newCustomers(in)
+	in.decider = decide.NewDecider(newRules(w.plan, &w.mutants), decide.Options{Store: apart{in.front}, Local: in.fallback, Patience: inflight.DefaultPatience, Subjects: in.tiers, Wait: tierPatience})
 	return in
 }
 
@@ -96,6 +105,9 @@ func (a apart) Take(ctx context.Context, wait bool, checks []window.Check, decis
 
 // stop ends the instance in order, as SIGTERM does.
 func (in *instance) stop() {
+	in.unwatch()
+	in.watched.Wait()
+	_ = in.tiers.Close()
 	_ = in.fallback.Close()
 	_ = in.front.Close()
 	for i, s := range in.stores {

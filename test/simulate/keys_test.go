@@ -6,6 +6,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/coretest"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
@@ -57,8 +58,12 @@ const (
 )
 
 // newRules returns the rules of a plan: one for each key.
-func newRules(p *plan) *rules.Rules {
-	rs := rules.NewRules(rules.Identity{Secrets: coretest.Secrets})
+func newRules(p *plan, m *mutants) *rules.Rules {
+	tiers, err := tier.NewDirectory(append([]string{unknownTier}, tierNames...), unknownTier)
+	if err != nil {
+		panic(err)
+	}
+	rs := rules.NewRules(rules.Identity{Secrets: coretest.Secrets, Tiers: tiers, Elsewhere: true})
 	var scopes []string
 	for i := range p.scopes() {
 		scopes = append(scopes, scopeName(i))
@@ -78,6 +83,10 @@ func newRules(p *plan) *rules.Rules {
 			r.Terms.Limits[0].Budget = &rules.Budget{Budget: window.Budget{Hold: k.Hold}, Reserve: k.Costs, Max: k.Costs}
 		}
 		r.Charge.Always = k.Always
+		if k.Tiers {
+			r.ByTier = tiersOf(k, m.apart)
+			r.Terms.Limits[0].Hits = unknownHits
+		}
 		if k.Limit.Policy == window.Calendar {
 			days, err := calendar.New(calendar.Spec{Unit: "day"})
 			if err != nil {
@@ -98,7 +107,7 @@ func newRules(p *plan) *rules.Rules {
 
 // learn notes the log of a key from a check of it.
 func (k *key) learn(c *window.Check) {
-	if k.redis == "" {
+	if k.redis == "" && (!k.Tiers || c.Limit.Hits > unknownHits) {
 		k.check = *c
 		k.redis = redisstore.KeyName("", c.Log())
 	}

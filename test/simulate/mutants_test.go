@@ -27,6 +27,8 @@ type mutants struct {
 	// alone makes each instance take itself for the only one. Zero: as in the service.
 	timeout, probes time.Duration
 	alone           bool
+	// deaf drops the news of customers, forgets drops what is known of them soon, and apart gives each tier a log.
+	deaf, forgets, apart bool
 	// wrap replaces what leases call.
 	wrap func(lease.Reserver) lease.Reserver
 	// record gets all calls of scripts, by their servers.
@@ -69,6 +71,9 @@ var broken = []struct {
 	{name: "the store's timeout is twice as long", mutants: mutants{timeout: 2 * storeTimeout}},
 	{name: "a server is asked again after a long time", mutants: mutants{probes: 3 * time.Second}},
 	{name: "each instance takes itself for the only one", mutants: mutants{alone: true}},
+	{name: "news of a customer is lost", mutants: mutants{deaf: true}},
+	{name: "a customer is forgotten while the database fails", rare: true, mutants: mutants{forgets: true}},
+	{name: "each tier has its own log", mutants: mutants{apart: true}},
 	{name: "a bucket fills twice as fast", mutants: mutants{file: "look.lua", old: "local gained = passed * most", put: "local gained = 2 * passed * most"}},
 	{name: "a fixed window ends early", mutants: mutants{file: "look.lua", old: "if idle > clock and not corrupt then", put: "if idle - window / 10 > clock and not corrupt then"}},
 	{name: "a sliding counter forgets the window before", mutants: mutants{file: "look.lua", old: "major, minor = 0, major", put: "major, minor = 0, 0"}},

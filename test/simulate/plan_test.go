@@ -30,6 +30,7 @@ type keySpec struct {
 	Hold    time.Duration // not zero: the limit is a budget, and a reservation waits so long
 	Resets  bool          // an operator resets it now and then
 	Always  bool          // its requests count also if they are denied
+	Tiers   bool          // its limit follows from the tier of the customer
 	Refunds bool          // callers give back a part of what they have spent
 	Server  int
 	Joins   int // another key whose limit each request meets, too; -1: none
@@ -43,15 +44,16 @@ type keySpec struct {
 type faultKind int
 
 const (
-	faultLoss     faultKind = iota // Size of a thousand messages to and from a server are lost
-	faultCut                       // no message gets from the instance Size to a server
-	faultFreeze                    // a server runs nothing
-	faultPause                     // an instance sends and gets nothing
-	faultFailover                  // a replica takes over, without what was written in the last Size milliseconds
-	faultRestart                   // a server restarts; Size 0: without its data
-	faultClock                     // a server's clock is set by Size milliseconds
-	faultCrash                     // an instance is killed and starts again; Size 1: it is stopped in order
-	faultMove                      // slots of a cluster move to a server, around the slot of the key Size
+	faultLoss      faultKind = iota // Size of a thousand messages to and from a server are lost
+	faultCut                        // no message gets from the instance Size to a server
+	faultFreeze                     // a server runs nothing
+	faultPause                      // an instance sends and gets nothing
+	faultFailover                   // a replica takes over, without what was written in the last Size milliseconds
+	faultRestart                    // a server restarts; Size 0: without its data
+	faultClock                      // a server's clock is set by Size milliseconds
+	faultCrash                      // an instance is killed and starts again; Size 1: it is stopped in order
+	faultMove                       // slots of a cluster move to a server, around the slot of the key Size
+	faultCustomers                  // the customer database does not answer
 	faultKinds
 )
 
@@ -80,6 +82,8 @@ func (f fault) String() string {
 		return fmt.Sprintf("%s restarts in %v, with data: %t", server, f.For, f.Size != 0)
 	case faultClock:
 		return fmt.Sprintf("%s: the clock is set by %d ms", server, f.Size)
+	case faultCustomers:
+		return fmt.Sprintf("the customer database does not answer for %v", f.For)
 	case faultMove:
 		return fmt.Sprintf("slots move to %s within %v, among them that of key-%d", server, f.For, f.Size)
 	}
@@ -95,7 +99,7 @@ func newPlan(seed uint64) *plan {
 	add := func(k keySpec) int {
 		k.Number, k.Server = len(p.Keys), r.IntN(p.Servers)
 		if p.Cluster {
-			k.Server = p.nodeOf(slotOf(tagOf(k.Number)))
+			k.Server = p.nodeOf(slotOf(k.tag()))
 		}
 		p.Keys = append(p.Keys, k)
 		return k.Number
@@ -121,6 +125,7 @@ func newPlan(seed uint64) *plan {
 	add(keySpec{Limit: window.Limit{Hits: 20 + r.Uint64N(60), Window: day, Policy: window.Calendar}, Callers: 3, Think: think(100), Costs: 2, Joins: -1})
 	add(keySpec{Limit: window.Limit{Hits: 20 + r.Uint64N(60), Window: total}, Always: true, Callers: 3, Think: think(200), Costs: 3, Joins: -1})
 	add(keySpec{Limit: window.Limit{Hits: 20 + r.Uint64N(40), Window: total}, Refunds: true, Callers: 3, Think: think(200), Costs: 4, Joins: -1})
+	add(keySpec{Limit: window.Limit{Hits: 60 + r.Uint64N(200), Window: total}, Tiers: true, Callers: 3, Think: think(120), Costs: 2, Joins: -1})
 	p.Faults = newFaults(r, p)
 	return p
 }
@@ -128,8 +133,13 @@ func newPlan(seed uint64) *plan {
 // nodeOf returns the node of a cluster that has a slot at first.
 func (p *plan) nodeOf(slot uint16) int { return int(slot) * p.Servers / slots }
 
-// tagOf returns the hash tag of the logs of a key.
-func tagOf(key int) string { return fmt.Sprintf("%%7Bkey-%d%%7D", key) }
+// tag returns the hash tag of the logs of a key.
+func (k *keySpec) tag() string {
+	if k.Tiers {
+		return fmt.Sprintf("id.key-%d", k.Number)
+	}
+	return fmt.Sprintf("%%7Bkey-%d%%7D", k.Number)
+}
 
 const slots = 16384 // of a cluster
 

@@ -21,6 +21,8 @@ const (
 	promiseInFlight  = "in_flight never has more than max active requests; a request that never ends is released after hold."
 	promiseOnce      = "A retry with an idempotency key is charged once, under a rule with charge_once."
 	promiseBudget    = "Never more than the limit: what a budget has spent and what requests have reserved of it."
+	promiseTier      = "A tier change takes effect at the next request after the customer source has reported it. The usage of the key stays."
+	promiseKnown     = "Known customers keep their tier while the customer database fails, for a day."
 	promiseShare     = "Two customers never share a limit per key."
 	promiseRestart   = "A restart loses no call. On SIGTERM an instance answers everything, then finishes calls in flight."
 	promiseExact     = "Limits are exact again within a second after Redis is back."
@@ -205,6 +207,7 @@ func (w *world) judge() {
 			w.judgeWindows(k, of)
 		}
 		w.judgeRetries(k, of)
+		w.judgeTiers(k, of)
 		w.judgeHistory(k, of)
 	}
 	w.judgeTimes()
@@ -239,7 +242,7 @@ func (w *world) judgeRestarts() {
 func (w *world) judgeRecovery() {
 	for _, o := range w.ops {
 		for i, k := range o.keys {
-			if i < len(o.byStore) && !o.byStore[i] && o.ending == "" && o.end-o.begin < storeTimeout && !w.plan.troubled(k.Server, o) {
+			if i < len(o.byStore) && !o.byStore[i] && o.ending == "" && o.limit != unknownHits && o.end-o.begin < storeTimeout && !w.plan.troubled(k.Server, o) {
 				w.breaks(promiseExact, "%v: %v", o.begin, o)
 			}
 		}
@@ -254,7 +257,7 @@ func (p *plan) troubled(server int, o *op) bool {
 		if f.Kind == faultCrash {
 			over += time.Second // until it has stopped
 		}
-		if f.At <= o.end && o.begin <= over && (f.Who == server || f.Kind == faultCrash || f.Kind == faultPause || p.Cluster) {
+		if f.Kind != faultCustomers && f.At <= o.end && o.begin <= over && (f.Who == server || f.Kind == faultCrash || f.Kind == faultPause || p.Cluster) {
 			return true
 		}
 	}

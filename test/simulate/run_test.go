@@ -43,6 +43,7 @@ func (w *world) live() {
 			w.running.Go(func() { w.operate(k) })
 		}
 	}
+	w.running.Go(w.promote)
 	for _, f := range w.plan.Faults {
 		w.running.Go(func() { w.inject(f) })
 	}

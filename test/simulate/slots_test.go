@@ -92,7 +92,7 @@ func (w *world) move(f fault) {
 	const around = slots / 32
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	middle := int(slotOf(tagOf(f.Size)))
+	middle := int(slotOf(w.plan.Keys[f.Size].tag()))
 	var moved []uint16
 	for slot := max(middle-around, 0); slot < min(middle+around, slots); slot++ {
 		if _, moves := w.slots.target[uint16(slot)]; !moves && w.slots.owner[slot] != f.Who {
@@ -122,7 +122,7 @@ func (w *world) move(f fault) {
 		}
 	}
 	for _, k := range w.keys {
-		if slices.Contains(moved, slotOf(tagOf(k.Number))) {
+		if slices.Contains(moved, slotOf(k.tag())) {
 			k.owners = append(k.owners, owner{w.now(), to})
 		}
 	}

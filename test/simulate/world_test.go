@@ -27,6 +27,7 @@ type world struct {
 	starts    int // of instances, after the first ones
 	started   []time.Duration
 	slots     slotMap
+	changes   []tierChange
 	conns     map[*pipe]struct{}
 	dials     int // and how many of them
 	dialled   int // were made
@@ -51,6 +52,7 @@ func newWorld(p *plan, m mutants) *world {
 		w.keys = append(w.keys, newKey(&p.Keys[i]))
 	}
 	w.slots.begin(w)
+	w.changes = []tierChange{{}}
 	for i := range p.Instances {
 		w.instances = append(w.instances, newInstance(w, i, 0))
 	}
