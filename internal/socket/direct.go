@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // maxBytes bounds one system call, because the thread cannot run other goroutines, or stop for the
@@ -23,7 +24,7 @@ type stream interface {
 }
 
 // conn is a stream whose system calls never block: if there is nothing to read, or no room to write,
-// the goroutine waits in the runtime's poller. Deadlines, errors and Close are those of the stream.
+// the goroutine waits in the runtime's poller. Errors and Close are those of the stream.
 type conn struct {
 	stream
 	raw     syscall.RawConn
@@ -32,6 +33,8 @@ type conn struct {
 
 // A half is one direction of a conn. One Read or Write at a time uses it.
 type half struct {
+	deadline deadline
+
 	mu    sync.Mutex
 	rest  []byte // what is to be filled or sent
 	done  int    // bytes
@@ -41,7 +44,7 @@ type half struct {
 
 // Direct returns a connection that does what c does, with system calls that cost less. Only TCP and
 // unix sockets on Linux have them: other connections are returned as they are. The caller must use c
-// no more.
+// no more. A call through the SyscallConn of the new connection may end at an earlier deadline.
 func Direct(c net.Conn) net.Conn {
 	switch c.(type) {
 	case *net.TCPConn, *net.UnixConn:
@@ -55,6 +58,7 @@ func Direct(c net.Conn) net.Conn {
 	}
 	d := &conn{stream: s, raw: raw}
 	d.in.try, d.out.try = d.in.receive, d.out.send
+	d.in.deadline.set, d.out.deadline.set = s.SetReadDeadline, s.SetWriteDeadline
 	return d
 }
 
@@ -79,6 +83,17 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, c.explain("write", err)
 }
 
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error { return c.in.deadline.change(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.out.deadline.change(t) }
+
 // Silent reports whether the connection is open, and has nothing to read.
 func (c *conn) Silent() bool {
 	silent := false
@@ -96,6 +111,9 @@ func (h *half) run(wait func(func(uintptr) bool) error, p []byte) (int, error) {
 	defer h.mu.Unlock()
 	h.rest, h.done, h.errno = p, 0, 0
 	err := wait(h.try)
+	for errors.Is(err, os.ErrDeadlineExceeded) && h.deadline.early() {
+		err = wait(h.try)
+	}
 	h.rest = nil
 	if err == nil && h.errno != 0 {
 		err = h.errno

@@ -110,6 +110,51 @@ var ends = map[string]func(t *testing.T, a, b net.Conn) string{
 		_ = a.SetReadDeadline(time.Unix(1, 0))
 		return first + ", then " + read(a)
 	},
+	"deadline put off": func(_ *testing.T, a, _ net.Conn) string {
+		_ = a.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		until := time.Now().Add(60 * time.Millisecond)
+		_ = a.SetReadDeadline(until)
+		first := read(a)
+		return fmt.Sprint(first, ", too early: ", time.Now().Before(until), ", then ", read(a))
+	},
+	"deadline put off while read": func(_ *testing.T, a, b net.Conn) string {
+		_ = a.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		time.AfterFunc(0, func() { _ = a.SetReadDeadline(time.Now().Add(time.Hour)) })
+		time.AfterFunc(400*time.Millisecond, func() { _, _ = b.Write([]byte("late")) })
+		return read(a)
+	},
+	"deadline removed while read": func(_ *testing.T, a, b net.Conn) string {
+		_ = a.SetDeadline(time.Now().Add(300 * time.Millisecond))
+		time.AfterFunc(0, func() { _ = a.SetDeadline(time.Time{}) })
+		time.AfterFunc(400*time.Millisecond, func() { _, _ = b.Write([]byte("late")) })
+		return read(a) + ", " + write(a, 1)
+	},
+	"deadline advanced while read": func(_ *testing.T, a, _ net.Conn) string {
+		_ = a.SetReadDeadline(time.Now().Add(time.Hour))
+		time.AfterFunc(20*time.Millisecond, func() { _ = a.SetReadDeadline(time.Now()) })
+		return read(a)
+	},
+	"deadlines of many calls": func(_ *testing.T, a, b net.Conn) string {
+		_ = a.SetDeadline(time.Now()) // fires at once
+		for range 100 {
+			_ = a.SetDeadline(time.Now().Add(time.Minute))
+			if _, err := b.Write([]byte("x")); err != nil {
+				return err.Error()
+			}
+			if got := read(a) + write(a, 1); strings.Contains(got, "timeout") {
+				return got
+			}
+		}
+		_ = a.SetDeadline(time.Now().Add(20 * time.Millisecond))
+		return read(a) + ", " + part.ReplaceAllString(write(a, len(large)), "write some")
+	},
+	"deadline to write put off": func(_ *testing.T, a, _ net.Conn) string {
+		_ = a.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		until := time.Now().Add(100 * time.Millisecond)
+		_ = a.SetWriteDeadline(until)
+		first := part.ReplaceAllString(write(a, len(large)), "write some")
+		return fmt.Sprint(first, ", too early: ", time.Now().Before(until))
+	},
 	"deadline to write": func(_ *testing.T, a, _ net.Conn) string {
 		_ = a.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 		return part.ReplaceAllString(write(a, len(large)), "write some")
