@@ -331,6 +331,10 @@ simulate: SEEDS ?= 20
 simulate: ## run SEEDS histories of instances, Redis and faults on a virtual clock, and check the promises of docs/guarantees.md
 	@SEEDS=$(SEEDS) go test -C test/simulate -count=1 -timeout 120m -v -run '^TestPromises$$' . | grep -vE '^(=== RUN|PASS|ok|---)'
 
+.PHONY: simulate-mutants
+simulate-mutants: ## break the protocol in each way, and print how many seeds of make simulate it takes until a promise shows it
+	@SLIDEGATE_TEST_LONG=1 go test -C test/simulate -count=1 -timeout 120m -v -run '^TestMutants$$' . | grep -E '^ +[0-9]+  [A-Za-z]|no promise|FAIL'
+
 .PHONY: mutants
 mutants: test-servers ## break the window engine in many ways, one at a time, and check that a test notices each
 	SLIDEGATE_TEST_LONG=1 go run ./test/mutants

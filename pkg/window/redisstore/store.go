@@ -313,6 +313,8 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 		m.free()
 		return s.count(err)
 	}
+	// A call takes the store's timeout. If a step before it has taken some of that, the caller may have to leave it.
+	m.patient = m.patient && deadline-serverclock.Now() > int64(s.opts.Timeout-100*time.Microsecond)
 	several := len(m.group.Keys) > 1
 	_, err = s.ask(ctx, n, m)
 	if several && failure.Of(err) == failure.Moved {

@@ -59,7 +59,6 @@ func (s *Store) noteStream(ctx context.Context, m *message) error {
 	if stream == 0 {
 		return nil
 	}
-	m.patient = false // the call of take.lua has less than the store's timeout
 	if m.deadline != 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.deadline-serverclock.Now()))

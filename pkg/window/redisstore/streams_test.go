@@ -22,6 +22,7 @@ import (
 type slowCluster struct {
 	node  *redis.Client
 	takes time.Duration
+	known time.Time // when it knows which node has a key
 
 	mu      sync.Mutex
 	answers []any // to the first calls
@@ -45,6 +46,7 @@ func (c *slowCluster) Process(ctx context.Context, cmd redis.Cmder) error {
 }
 
 func (c *slowCluster) MasterForKey(context.Context, string) (*redis.Client, error) {
+	time.Sleep(time.Until(c.known))
 	return c.node, nil
 }
 
@@ -54,8 +56,8 @@ func (c *slowCluster) ForEachMaster(ctx context.Context, f func(context.Context,
 
 func (*slowCluster) ReloadState(context.Context) {}
 
-// TestStreamInTime begins and ends a stream on a cluster that stops answering between two steps of the call. All
-// steps together take the timeout, not each.
+// TestStreamInTime ends a stream on a cluster that stops answering between two steps of the end. All steps
+// together take the timeout, not each.
 func TestStreamInTime(t *testing.T) {
 	logs := []any{"0", "\x00{a}:log", "\x00{b}:log"}
 	for name, answers := range map[string][]any{
@@ -80,20 +82,34 @@ func TestStreamInTime(t *testing.T) {
 			})
 		})
 	}
-	t.Run("a request", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			const timeout, unknown = 15 * time.Millisecond, int64(-1)
-			c, s := startSlow([]any{unknown}, timeout)
-			check := window.Check{Key: "a", Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}, Cost: 1, Stream: 1}
-			begun := time.Now()
-			_, err := s.Take(t.Context(), window.MayWait, []window.Check{check}, make([]window.Decision, 1))
-			if took := time.Since(begun); err == nil || took != timeout {
-				t.Errorf("Take took %v with error %v, want an error after %v", took, err, timeout)
-			}
-			_ = s.Close()
-			_ = c.node.Close()
+}
+
+// TestTakeInTime asks a cluster that stops answering after a step of the call. All steps together take the timeout.
+func TestTakeInTime(t *testing.T) {
+	flies := window.Check{Key: "a", Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}, Cost: 1, Stream: 1}
+	slides := window.Check{Key: "a", Limit: window.Limit{Hits: 1, Window: time.Minute}, Cost: 1}
+	for name, of := range map[string]struct {
+		check  window.Check
+		learns time.Duration
+	}{
+		"after the record":   {check: flies},
+		"after the topology": {slides, 7 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				const timeout, unknown = 15 * time.Millisecond, int64(-1)
+				c, s := startSlow([]any{unknown}, timeout)
+				c.known = time.Now().Add(of.learns)
+				begun := time.Now()
+				_, err := s.Take(t.Context(), window.MayWait, []window.Check{of.check}, make([]window.Decision, 1))
+				if took := time.Since(begun); err == nil || took != timeout {
+					t.Errorf("Take took %v with error %v, want an error after %v", took, err, timeout)
+				}
+				_ = s.Close()
+				_ = c.node.Close()
+			})
 		})
-	})
+	}
 }
 
 // inBubble runs f on a virtual clock. The store keeps timers and channels in pools, and those of a bubble are of no
