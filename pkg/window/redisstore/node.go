@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/queue"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/timelimit"
 )
 
 const (
@@ -56,11 +57,12 @@ type node struct {
 	calls
 }
 
-// calls are the messages that wait for a node, and how many calls of the script are under way.
+// calls are the messages that wait for a node, and the calls of the script that are under way.
 type calls struct {
 	mu       sync.Mutex
 	queue    queue.Queue[*message]
 	inFlight int
+	limits   *timelimit.Limiter // of the calls of the script
 }
 
 // A lane is what calls of one priority pause for: they do not wait with those of a lower one, whose
@@ -68,7 +70,7 @@ type calls struct {
 type lane struct{ *node }
 
 func (s *Store) newNode(client Client, address string) *node {
-	n := &node{store: s, client: client, address: address}
+	n := &node{store: s, client: client, address: address, calls: calls{limits: timelimit.New(s.timeLimit())}}
 	for i := range n.lanes {
 		n.lanes[i].node = n
 	}

@@ -28,7 +28,6 @@ type part struct {
 // still wait, and frees the others. It returns when all are answered, at the latest after
 // the store's timeout.
 func (n *node) send(batch []*message) {
-	s := n.store
 	live := batch[:0]
 	deadlines := false
 	for _, m := range batch {
@@ -54,8 +53,8 @@ func (n *node) send(batch []*message) {
 		}
 		return
 	}
-	ctx, cancel := s.bounded(context.Background())
-	defer cancel()
+	ctx := n.limits.Begin()
+	defer ctx.End()
 	if deadlines && !n.clock.Known() {
 		// A deadline needs the server's clock.
 		if err := n.greet(ctx); err != nil {

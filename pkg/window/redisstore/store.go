@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,12 +228,11 @@ func (s *Store) pause(d time.Duration) bool {
 
 // bounded returns ctx with the time limit of a call to a server.
 func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	timeout := s.opts.Timeout
-	if timeout == 0 {
-		timeout = longest
-	}
-	return context.WithTimeout(ctx, timeout)
+	return context.WithTimeout(ctx, s.timeLimit())
 }
+
+// timeLimit returns the time limit of a call to a server.
+func (s *Store) timeLimit() time.Duration { return cmp.Or(s.opts.Timeout, longest) }
 
 // Take implements [window.Store] with one call to Redis. Other requests for the same server
 // may share the call. If no check needs a log, there is no call. On a cluster, checks on
