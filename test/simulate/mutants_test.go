@@ -55,9 +55,9 @@ var broken = []struct {
 		return argv[0][15:20] + strings.Repeat("\x00", 7) // all is taken back, and the log is empty
 	}}},
 	{name: "a lease is not returned", mutants: mutants{wrap: func(r lease.Reserver) lease.Reserver { return keeps{r} }}},
-	{name: "a hold expires at half of its time", mutants: mutants{file: "holds.lua", old: "s.ends = math.ceil((s.now + window) / 1000)", put: "s.ends = math.ceil((s.now + window / 2) / 1000)"}},
+	{name: "a hold expires at half of its time", mutants: mutants{file: "reserves.lua", old: "s.ends = math.ceil((s.now + window) / 1000)", put: "s.ends = math.ceil((s.now + window / 2) / 1000)"}},
 	{name: "the end of a stream leaves no tombstone", mutants: mutants{file: "streams.lua", old: "elseif micros > 0 then", put: "elseif false then"}},
-	{name: "an end releases nothing", mutants: mutants{file: "holds.lua", old: "local released = s.cost > 0", put: "local released = false"}},
+	{name: "an end releases nothing", mutants: mutants{file: "ends.lua", old: "local released = s.cost > 0", put: "local released = false"}},
 	{name: "an idempotency record is forgotten", mutants: mutants{file: "oncerecords.lua", old: "s.stays = clock < s.ends", put: "s.stays = clock < s.ends - 3.6e9 + 2000"}},
 	{name: "what is reserved of a budget leaves room", mutants: mutants{file: "take.lua", old: "used < limit - res.used and cost <= limit - res.used - used", put: "used < limit and cost <= limit - used"}},
 	{name: "a settlement leaves the reservation", mutants: mutants{file: "settle.lua", old: "holds.settle(s)\n    settled.released = 1", put: "settled.released = 1"}},

@@ -12,9 +12,8 @@ import (
 
 // # The holds of a log
 //
-// A log of [window.InFlight], and what streams have reserved of a budget, is one string of bytes, the same
-// in the memory of a process and in
-// Redis. Numbers are big-endian. It is a header and slots:
+// A log of [window.InFlight], and what streams have reserved of a budget, is one string of bytes, the same in the
+// memory of a process and in Redis. Numbers are big-endian. It is a header and slots:
 //
 //	0  kind     1   0xA5
 //	1  clock    7   the log's clock: the time of its last write, microseconds
@@ -69,8 +68,7 @@ const (
 
 	// maxHoldCost is the largest cost of one hold in flight. Only [window.Always] can ask for more.
 	maxHoldCost = math.MaxUint32
-	// maxHolds is the most holds of a log, tombstones included. A limit has at most
-	// MaxInFlight holds, so only [window.Always] and tombstones can reach it.
+	// maxHolds is the most holds of a log, tombstones included.
 	maxHolds = window.MaxHolds
 	// maxHoldSlots is the most slots of a log.
 	maxHoldSlots = 2*maxHolds + briefHolds + 1
@@ -258,9 +256,13 @@ func (s *State) cutHold() {
 	}
 	s.holds--
 	s.streamHold, s.edges = -1, s.atEdge(i)
-	b := v.log[atHolds+i*holdBytes:]
-	clear(b[:atHoldEnds])
-	clear(b[atHoldCost:holdBytes])
+	if i == v.total-1 {
+		v.total--
+	} else {
+		b := v.log[atHolds+i*holdBytes:]
+		clear(b[:atHoldEnds])
+		clear(b[atHoldCost:holdBytes])
+	}
 	s.writeHolds()
 }
 
@@ -312,9 +314,8 @@ func (s *State) compact() {
 	}
 }
 
-// writeHolds writes the header, and updates s. Without holds there is
-// no log. It moves the bytes if three quarters of them are unused, so one burst does not hold
-// memory for ever.
+// writeHolds writes the header, and updates s. Without holds there is no log. It moves the bytes if three quarters
+// of them are unused, so one burst does not hold memory for ever.
 func (s *State) writeHolds() {
 	v := &s.view
 	if v.log == nil {

@@ -53,6 +53,69 @@ local function slot(s, i, back)
   return stream > 0, ends, cost
 end
 
+-- What only large logs need: no other call pays for it.
+local find_by_end, compact, set
+local function prepare()
+  -- find_by_end returns the slot of a stream's hold that ends at ends, or nil.
+  function find_by_end(s, ends)
+    local low, high = s.front, s.count
+    while high - low > 64 do
+      local middle = math.floor((low + high) / 2)
+      local at = 66 + 21 * middle
+      if read('>I6', call('GETRANGE', s.key, string.format('%d', at), string.format('%d', at + 5))) < ends then
+        low = middle + 1
+      else
+        high = middle
+      end
+    end
+    for i = low, s.count - 1 do
+      local is, other = slot(s, i)
+      if other > ends then
+        return nil
+      elseif is and sub(s.bytes, s.skip + 21 * (i - s.from) + 1, s.skip + 21 * (i - s.from) + 8) == s.stream then
+        return i
+      end
+    end
+  end
+
+  -- compact makes a log small, whatever its size: bytes then have all of its holds, and no holes.
+  function compact(s)
+    local bytes = call('GETRANGE', s.key, string.format('%d', 58 + 21 * s.front), string.format('%d', 57 + 21 * s.count))
+    local parts, begin, hold, held, passed = {}, 1, nil, 0, nil
+    s.used, s.reserved = 0, 0
+    for i = 0, s.count - s.front - 1 do
+      local at = 21 * i + 1
+      local stream, cost = read('>I8xxxxxxI7', bytes, at)
+      if i + s.front == s.passed then
+        passed = held
+      end
+      if stream == 0 then
+        parts[#parts + 1] = sub(bytes, begin, at - 1)
+        begin = at + 21
+      else
+        if i + s.front == s.hold then
+          hold = held
+        end
+        s.used, held = s.used + cost, held + 1
+        if i + s.front >= s.passed then
+          s.reserved = s.reserved + cost
+        end
+      end
+    end
+    parts[#parts + 1] = sub(bytes, begin)
+    s.bytes, s.from, s.skip, s.large = table.concat(parts), 0, 0, false
+    s.front, s.passed, s.count, s.held, s.hold = 0, passed or held, held, held, hold
+  end
+
+  -- set writes a slot of a large log in place.
+  function set(s, i, hold)
+    s.slots = (call('SETRANGE', s.key, string.format('%d', 58 + 21 * i), hold) - 58) / 21
+    if i >= s.from and s.skip + 21 * (i - s.from) < #s.bytes then
+      s.bytes, s.skip = '', 0
+    end
+  end
+end
+
 -- head reads the header of a log as a stream sees it, which holds nothing there. bytes are the first 730
 -- bytes or all. It returns nil if the value is not a log of holds. Of the result:
 --   bytes      have the slots from the slot from on, behind skip bytes
@@ -82,7 +145,9 @@ function holds.head(key, bytes, stream)
     return nil
   end
   s.large, s.stored = s.count > 32, s.front
-  if not s.large and s.count ~= s.slots then
+  if s.large and not set then
+    prepare()
+  elseif not s.large and s.count ~= s.slots then
     return nil
   end
   s.now = math.max(log_clock, clock)
@@ -93,34 +158,9 @@ end
 function holds.terms(pair)
   local hold, factor = read('>I6xxxxxxI7', pair, 5)
   local unit, window, step, limit, most, ahead = read('>I2I6I6I7xxxxxxxI4I4', pair, 41)
-  local t = {length = hold / 1000, factor = factor, bucket = unit == 2, limit = limit}
+  local t = {unit = unit, window = window, step = step, most = most, ahead = ahead, length = hold / 1000, factor = factor, bucket = unit == 2, limit = limit}
   t.fill = t.bucket and 2 * (math.floor(math.min(limit * window / most, 34560000000000)) + 1)
-  function t.forgets(at)
-    if unit == 3 then
-      return (math.floor(at / window) + 1) * window
-    elseif unit == 4 then
-      local start, ends = (step - most) * 1000000, step * 1000000
-      return at < start and start or at < ends and ends or ends + ahead * 1000000
-    elseif unit == 5 then
-      return (math.floor(at / window) + 2) * window
-    end
-    return at + window
-  end
   return t
-end
-
--- current returns a check of a log whose period of a calendar may be over: with the period of now.
-function holds.current(check)
-  local unit = read('>I2', check, 3)
-  if unit ~= 4 then
-    return check
-  end
-  local ends, length, after = read('>I6xxxxxxxxxxxxxxI4I4', check, 11)
-  if clock >= (ends + after) * 1000000 and after > 0 then
-    local passed = math.floor((math.floor(clock / 1000000) - ends - after) / after)
-    return sub(check, 1, 10) .. pack('>I6', ends + (passed + 2) * after) .. sub(check, 17, 30) .. pack('>I4I4', after, after)
-  end
-  return check
 end
 
 -- gone returns when a hold counts no more, in microseconds.
@@ -130,16 +170,25 @@ local function gone(s, ends, cost)
   elseif s.terms.bucket then
     return ends * 1000 + s.terms.fill -- a bucket without writes since is full then
   end
-  local length = s.length > 0 and s.length or s.terms.length
-  return math.max(ends * 1000, s.terms.forgets(math.max(ends - length, 0) * 1000))
+  local t, at = s.terms, ends * 1000
+  local from = math.max(at - 1000 * (s.length > 0 and s.length or t.length), 0)
+  if t.unit == 3 then
+    return math.max(at, (math.floor(from / t.window) + 1) * t.window)
+  elseif t.unit == 4 then
+    local first, last = (t.step - t.most) * 1000000, t.step * 1000000
+    return math.max(at, from < first and first or from < last and last or last + t.ahead * 1000000)
+  elseif t.unit == 5 then
+    return math.max(at, (math.floor(from / t.window) + 2) * t.window)
+  end
+  return math.max(at, from + t.window)
 end
 
 -- verify returns whether the header of a small log says what the slots are, of which none is a hole.
 local function verify(s)
   local sum, rest, before, last_cost = 0, 0, 0, 0
   for i = s.front, s.count - 1 do
-    local is, ends, cost = slot(s, i)
-    if not is or ends < before or i == s.passed and ends ~= s.next then
+    local stream, ends, cost = read('>I8I6I7', s.bytes, 21 * i + 59)
+    if stream == 0 or ends < before or i == s.passed and ends ~= s.next then
       return false
     end
     before, last_cost, sum = ends, cost, sum + cost
@@ -194,30 +243,10 @@ function holds.pass(s)
     end
     s.front = s.front + 1
   end
-  bound(s)
+  if s.front > s.stored then
+    bound(s)
+  end
   return true
-end
-
--- find_by_end returns the slot of a stream's hold that ends at ends, or nil.
-local function find_by_end(s, ends)
-  local low, high = s.front, s.count
-  while high - low > 64 do
-    local middle = math.floor((low + high) / 2)
-    local at = 66 + 21 * middle
-    if read('>I6', call('GETRANGE', s.key, string.format('%d', at), string.format('%d', at + 5))) < ends then
-      low = middle + 1
-    else
-      high = middle
-    end
-  end
-  for i = low, s.count - 1 do
-    local is, other = slot(s, i)
-    if other > ends then
-      return nil
-    elseif is and sub(s.bytes, s.skip + 21 * (i - s.from) + 1, s.skip + 21 * (i - s.from) + 8) == s.stream then
-      return i
-    end
-  end
 end
 
 -- seek finds the hold of the stream, which ends at ends, or nil or 0 if that is not known.
@@ -244,55 +273,24 @@ local function edit(s, i, slots, others)
   s.passed, s.count, s.front, s.skip = s.passed - s.front, s.count - s.front + #others / 21 - slots, 0, 0
 end
 
--- compact makes a log small, whatever its size: bytes then have all of its holds, and no holes.
-local function compact(s)
-  local bytes = call('GETRANGE', s.key, string.format('%d', 58 + 21 * s.front), string.format('%d', 57 + 21 * s.count))
-  local parts, begin, hold, held, passed = {}, 1, nil, 0, nil
-  s.used, s.reserved = 0, 0
-  for i = 0, s.count - s.front - 1 do
-    local at = 21 * i + 1
-    local stream, cost = read('>I8xxxxxxI7', bytes, at)
-    if i + s.front == s.passed then
-      passed = held
-    end
-    if stream == 0 then
-      parts[#parts + 1] = sub(bytes, begin, at - 1)
-      begin = at + 21
-    else
-      if i + s.front == s.hold then
-        hold = held
-      end
-      s.used, held = s.used + cost, held + 1
-      if i + s.front >= s.passed then
-        s.reserved = s.reserved + cost
-      end
-    end
-  end
-  parts[#parts + 1] = sub(bytes, begin)
-  s.bytes, s.from, s.skip, s.large = table.concat(parts), 0, 0, false
-  s.front, s.passed, s.count, s.held, s.hold = 0, passed or held, held, held, hold
-end
-
--- write writes a log. If it is large, its slots are written already.
-local function write(s)
+-- write writes a log. If it is large, its slots are written already. If it shrinks, its key lives for long enough.
+local function write(s, shrinks)
   if s.large then
     local passed = s.passed
-    if s.front > s.stored or s.trims then
-      while s.count > s.front and not slot(s, s.count - 1, true) do
-        s.count = s.count - 1
-      end
-      while s.front < s.count and not slot(s, s.front) do
-        s.front = s.front + 1
-      end
-      s.passed = math.min(math.max(s.passed, s.front), s.count)
+    while s.trims_last and s.count > s.front and not slot(s, s.count - 1, true) do
+      s.count = s.count - 1
     end
+    while (s.front > s.stored or s.trims_first) and s.front < s.count and not slot(s, s.front) do
+      s.front = s.front + 1
+    end
+    s.passed = math.min(math.max(s.passed, s.front), s.count)
     if s.count <= 32 or s.slots > 2 * s.held + 32 then
       compact(s)
     elseif s.passed < s.count and s.passed ~= passed then
       local _
       _, s.next = slot(s, s.passed)
     end
-    if s.large and s.trims then
+    if s.large and s.trims_last then
       local _
       _, s.last, s.last_cost = slot(s, s.count - 1, true)
     end
@@ -323,20 +321,16 @@ local function write(s)
   local life = math.max(s.last + 1000 * keep - math.floor(clock / 1000), 0) + 1000
   if s.large then
     call('SETRANGE', s.key, '0', header)
-    call('PEXPIRE', s.key, life)
+    if not shrinks then
+      call('PEXPIRE', s.key, life)
+    end
+  elseif shrinks then
+    call('SET', s.key, header .. s.bytes, 'KEEPTTL')
   else
     call('SET', s.key, header .. s.bytes, 'PX', life)
     s.large, s.slots = s.count > 32, s.count
   end
-  s.stored, s.trims = s.front, false
-end
-
--- set writes a slot of a large log in place.
-local function set(s, i, hold)
-  s.slots = (call('SETRANGE', s.key, string.format('%d', 58 + 21 * i), hold) - 58) / 21
-  if i >= s.from and s.skip + 21 * (i - s.from) < #s.bytes then
-    s.bytes, s.skip = '', 0
-  end
+  s.stored, s.trims_first, s.trims_last = s.front, false, false
 end
 
 -- put adds a hold of the stream.
@@ -379,62 +373,20 @@ local function cut(s, left)
     s.held, s.hold = s.held - 1, nil
   end
   if s.large then
-    s.trims = i == s.front or i == s.count - 1
-    set(s, i, hold or pack('>I8I6I7', 0, ends, 0))
+    s.trims_first, s.trims_last = i == s.front, i == s.count - 1
+    if s.trims_last and not hold then
+      s.count = i
+    else
+      set(s, i, hold or pack('>I8I6I7', 0, ends, 0))
+    end
   else
     if not hold and i < s.passed then
       s.passed = s.passed - 1
     end
     edit(s, i, 1, hold or '')
   end
-  write(s)
+  write(s, true)
   s.cost = left
-end
-
--- finish ends a stream in a log, and returns whether it had a hold. If it did not, the log
--- denies the stream for so many microseconds, unless that is 0. They count from the time of the
--- log, which is ahead if the clock was set back.
-function holds.finish(s, deny)
-  local released = s.cost > 0
-  if released then
-    cut(s, 0)
-  elseif deny > 0 and s.ended == 0 and s.held < most_holds then
-    put(s, math.ceil((s.now + deny) / 1000), 0)
-  elseif s.front > s.stored and (find_hold(s, s.stored) or s.front) < s.front then
-    write(s) -- it must not come back with the clock
-  end
-  return released
-end
-
--- read reads the holds of a log as a stream sees them, whose hold ends at ends. A value that is something else is removed, and corrupt.
-function holds.read(key, stream, terms, ends)
-  local bytes = redis.pcall('GETRANGE', key, '0', '729')
-  local s = type(bytes) == 'string' and holds.head(key, bytes, stream)
-  if s then
-    s.terms = terms
-    if holds.pass(s) then
-      holds.seek(s, ends)
-      return s, false
-    end
-  end
-  call('UNLINK', key)
-  s = holds.head(key, '', stream)
-  s.terms = terms
-  return s, true
-end
-
--- drop ends the stream in a log in flight, and returns what the reply of streams.lua counts for it.
-function holds.drop(key, stream, deny, ends)
-  local bytes = redis.pcall('GETRANGE', key, '0', '729')
-  local s = type(bytes) == 'string' and holds.head(key, bytes, stream)
-  if not s then
-    return 0
-  elseif not holds.pass(s) then
-    call('UNLINK', key)
-    return 2
-  end
-  holds.seek(s, ends)
-  return holds.finish(s, deny) and 1 or 0
 end
 
 -- pay drops the holds of a bucket that have expired, because the log is charged for them.
@@ -447,35 +399,6 @@ local function pay(s)
   end
   s.used = s.reserved
   bound(s)
-end
-
--- settle removes the hold of the stream, and those of a bucket that have expired.
-function holds.settle(s)
-  if s.terms.bucket then
-    pay(s)
-  end
-  if s.hold >= s.front then
-    cut(s, 0)
-  else
-    write(s)
-  end
-  s.cost, s.hold = 0, nil
-end
-
--- reserve lets the stream hold a cost that has room. A bucket was charged for the holds that have expired.
-function holds.reserve(s, cost)
-  s.length = math.min(s.length > 0 and s.length or s.terms.length, s.terms.length)
-  if s.terms.bucket then
-    pay(s)
-  end
-  if s.hold and s.hold >= s.front then
-    cut(s, 0) -- the stream had ended, and is not denied any more
-  end
-  put(s, s.ends, cost)
-  s.made, s.hold = true, nil
-  if s.known then
-    holds.remember(s.known, s.key, math.ceil(gone(s, s.ends, cost) / 1000), nil, s.pair, s.ends)
-  end
 end
 
 -- known reads the value of a stream. It returns its kind, until when it matters in
@@ -573,116 +496,3 @@ function holds.remember(known, name, till, kind, pair, ends)
   call('SET', known.key, table.concat(parts), 'PX', math.max(known.till - math.floor(clock / 1000), 0) + 1000)
 end
 
--- look: see take.lua. The stream is the six bytes of step and the last two of most. ahead is
--- for how many milliseconds more the stream is denied, if the caller knows that it has ended.
--- 2^32 - 1 says instead that the stream was unknown when the caller noted the check.
---
--- A stream that holds nothing in a large log is not searched for. An end may come after the note of a check, so then
--- that can only deny.
-function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key, cost)
-  local s = holds.head(key, bytes, pack('>I6I2', step, most % 65536))
-  if not s then
-    return nil
-  end
-  if unit == 8 then
-    s.pair = sub(args, 38 * i - 30, 38 * i + 45)
-    s.terms = holds.terms(s.pair)
-    limit = s.terms.limit
-  end
-  local new, ends = ahead == 4294967295
-  if ARGV[3] then
-    local high = math.floor(step / 2 ^ 24)
-    s.known = holds.stream(string.format('%s%06x%06x%04x}:s', ARGV[3], high, step % 2 ^ 24, most % 65536))
-    local number = has(s.known, key)
-    new, ends = not number, number and s.known.ends[number]
-  end
-  s.ends = math.ceil((s.now + window) / 1000)
-  if not holds.pass(s) then
-    return nil
-  end
-  local full = s.used >= limit or cost > limit - s.used
-  if not (new and s.large and (s.known or full)) then
-    holds.seek(s, ends)
-  end
-  if ahead > 0 and ahead < 4294967295 then
-    s.ended = math.max(s.ended, math.ceil(clock / 1000) + ahead)
-  end
-  if s.known then
-    s.ended = math.max(s.ended, s.known.ended, holds.full(s.known, key) and s.known.till or 0)
-  end
-  s.free = s.held < most_holds
-  if unit == 8 then
-    s.room = true -- the check of the log decides
-  elseif s.ended > 0 then
-    s.room = false
-  elseif s.cost > 0 then
-    s.room = true
-  end
-  return s.used, 0, s
-end
-
--- charge lets the stream hold a cost, unless it holds one already or has ended.
-function holds.charge(key, s, cost)
-  if s.terms then
-    return -- the check of the log reserves
-  end
-  cost = math.min(cost, 4294967295)
-  if cost <= 0 or s.ended > 0 or s.cost > 0 or s.held >= most_holds then
-    return
-  end
-  put(s, s.ends, cost)
-  s.made = true
-  if s.known then
-    holds.remember(s.known, key, s.ends, nil, nil, s.ends)
-  end
-end
-
--- refund makes the stream's own hold smaller.
-function holds.refund(key, s, cost)
-  if s.cost > 0 then
-    cut(s, math.max(s.cost - cost, 0))
-  end
-end
-
--- falls returns the microseconds until no more than a level is used, if holds only expire.
-function holds.falls(s, level)
-  local used, i = s.used, s.front
-  local is, ends, cost
-  repeat
-    is, ends, cost = slot(s, i)
-    used, i = used - cost, i + 1
-  until used <= level or i >= s.count
-  -- A hold out of order may end after the last one, or have ended.
-  return math.max(s.terms and gone(s, ends, cost) - clock or math.min(ends, s.last) * 1000 - clock, 1)
-end
-
--- last_paid returns when the last hold with a cost ends, in milliseconds. There is a hold.
-local function last_paid(s)
-  local ends, cost, i, _ = s.last, s.last_cost, s.count
-  while cost == 0 and i > s.front do
-    i = i - 1
-    _, ends, cost = slot(s, i, true)
-  end
-  return ends
-end
-
--- over returns the microseconds until nothing is used, if holds only expire.
-function holds.over(s)
-  return math.max(gone(s, last_paid(s), 1) - clock, 1)
-end
-
-function holds.rest(s, limit)
-  if s.terms then
-    return (s.free or s.ended > 0) and 0 or 1, s.reserved, 0
-  end
-  if s.used == 0 then
-    return limit, 0, 0
-  end
-  return limit - s.used, limit > 0 and holds.falls(s, math.min(s.used, limit) - 1) or 0, math.max(math.min(last_paid(s), s.last) * 1000 - clock, 1)
-end
-
-function holds.wait(s, limit, cost)
-  local level = limit - math.max(cost, 1)
-  local wait = s.used > level and holds.falls(s, level) or 0
-  return math.max(wait, s.ended * 1000 - clock, 0)
-end

@@ -25,6 +25,10 @@ var (
 
 	//go:embed holds.lua
 	holdsText string
+	//go:embed reserves.lua
+	reservesText string
+	//go:embed ends.lua
+	endsText string
 	//go:embed settle.lua
 	settleText string
 	//go:embed streams.lua
@@ -47,7 +51,7 @@ var (
 var (
 	Take      = New(takeScript)
 	TakeBack  = New(takeBackText)
-	Streams   = New(include(streamsText, map[string]string{"holds.lua": holdsText}))
+	Streams   = New(include(streamsText, map[string]string{"holds.lua": holdsText, "ends.lua": endsText}))
 	Logs      = New(inspectText)
 	Instances = New(instancesText)
 	Document  = New(documentText)
@@ -70,11 +74,12 @@ type Client interface {
 // takeScript is take.lua, with the files that it includes.
 var takeScript = include(takeText, map[string]string{
 	"holds.lua":       holdsText,
+	"reserves.lua":    reservesText,
 	"look.lua":        lookText,
 	"oncerecords.lua": onceRecordsText,
 	"record.lua":      recordText,
 	"rest.lua":        restText,
-	"settle.lua":      include(settleText, map[string]string{"holds.lua": holdsText}),
+	"settle.lua":      include(settleText, map[string]string{"holds.lua": holdsText, "ends.lua": endsText}),
 	"waits.lua":       waitsText,
 })
 

@@ -15,6 +15,7 @@
 --
 -- It translates Reserved.Settle of package packed.
 -- include holds.lua
+-- include ends.lua
 
 local stream, deny, flags, sent = read('>c8I7BI7', ARGV[4])
 local unreached, was_denied, alone = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
@@ -27,7 +28,7 @@ keys, replies, recorded, settled = {}, {}, {}, {released = 0, corrupt = 0}
 -- charge charges a log, by the fields of a check.
 local function charge(key, check, cost)
   keys[#keys + 1] = key
-  checks[#checks + 1] = '\3\0' .. string.sub(check, 3, 23) .. pack('>I7', cost) .. string.sub(check, 31)
+  checks[#checks + 1] = '\3\1' .. string.sub(check, 3, 23) .. pack('>I7', cost) .. string.sub(check, 31)
 end
 
 -- of returns the check of a cost that the end names.
@@ -121,6 +122,5 @@ for j = 2, #KEYS do
 end
 n = #keys
 if n > 0 then
-  checks[n] = '\3\1' .. string.sub(checks[n], 3)
   args = string.sub(args, 1, 7) .. table.concat(checks)
 end

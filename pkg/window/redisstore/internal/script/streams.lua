@@ -31,6 +31,7 @@ local call, pack, read = redis.call, struct.pack, struct.unpack
 local holds
 
 -- include holds.lua
+-- include ends.lua
 
 local verb, stream, micros = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local till = math.ceil((clock + micros) / 1000)

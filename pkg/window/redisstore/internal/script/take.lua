@@ -30,7 +30,8 @@
 --           holds something; missing: it does not
 -- A check of unit 7 is about the idempotency record of the next check: see oncerecords.lua. Its key is the idempotency record.
 -- A check of unit 8 is about what streams have reserved of the log of the next check: see holds.lua. Its key is the holds.
--- ARGV[5]   the call ends a stream, and settles what it has reserved: see settle.lua
+-- ARGV[5]   the call ends a stream, and settles what it has reserved: see settle.lua. Then each check is charged in one
+--           pass, and its answer is only what remains.
 -- The checks of a group that are recorded whatever the group decides come first,
 -- refunds before always. Several groups may follow each other. The script decides
 -- them in order, as if each had come alone.
@@ -238,7 +239,7 @@ while i <= n do
   end
   if i == from and not settling then
     denied, any, any_room = false, false, false
-    several = group == 0 or mode >= 3
+    several = group == 0 or mode >= 3 and not recorded
     settling = not several
     if several then
       rooms, seen = rooms or {}, seen or {false, false, false, false} -- most calls need no more
@@ -277,6 +278,7 @@ while i <= n do
     if unit == 6 or unit == 8 then
       if not holds then
         -- include holds.lua
+        -- include reserves.lua
       end
       policy, header = holds, '729' -- the header and 32 slots
     elseif unit == 7 then
@@ -464,7 +466,7 @@ while i <= n do
         end
       end
     end
-  elseif settling then
+  elseif settling and several then
     -- It was recorded when it was judged.
   elseif mode == 3 then
     if policy then
@@ -594,7 +596,7 @@ while i <= n do
         moves = need - 1 > capacity - math.floor(capacity / 16)
       end
 
-      if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from then
+      if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from and not recorded then
         ask_again = 1 -- the one check of its group
       elseif not moves then
         -- A ring that stays in place. Write the header, with new copies if they are used
@@ -668,6 +670,8 @@ while i <= n do
       return reply .. pack('>I7', clock)
     end
     replies[positions and positions[i] or i] = reply
+  elseif settling and recorded and not corrupt then
+    replies[i] = math.max(unit == 2 and major or limit - used, 0) -- what remains
   elseif settling and not corrupt then
     -- Answer as the log is now. Waits count from the server's clock. If that was set back,
     -- they include the time to catch up.
@@ -802,7 +806,7 @@ if recorded then
   local parts = {pack('>BB', settled.released, math.min(settled.corrupt, 255))}
   for j = 1, #settled do
     local s = settled[j]
-    local remaining = math.max(read('>I7', replies[j], 2) - s.holds.used, 0)
+    local remaining = math.max(replies[j] - s.holds.used, 0)
     parts[j + 1] = pack('>BBI7I7I7I7I4', s.number, s.late and 1 or 0, s.reserved, math.max(recorded[j] - s.due, 0), remaining, s.holds.reserved, #s.name) .. s.name
   end
   return table.concat(parts)
