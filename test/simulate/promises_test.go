@@ -12,7 +12,7 @@ import (
 const (
 	promiseNeverMore = "Never more than the limit. A limit of 100 per minute means: in any 60 seconds at most 100 requests of a key pass, for all instances on one Redis together."
 	promiseOnceMore  = "While Redis fails, a key gets its limit at most once more in a window, and once more for each instance that starts meanwhile."
-	promiseRetry     = "Retry-After is long enough. After it the same request passes, unless other requests used the quota."
+	promiseRetry     = "Retry-After is long enough. After it the same request passes, unless other requests took the quota."
 	promiseFree      = "A denied request uses no quota."
 	promiseAll       = "All limits or none. If one limit of a request denies, no limit of it is charged."
 	promiseLate      = "Charged once, and in time. A call that may have run is not sent again. Redis refuses late calls."

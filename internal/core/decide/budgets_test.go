@@ -290,6 +290,35 @@ func TestSettlements(t *testing.T) {
 	}
 }
 
+// TestBudgetWait: a request that has no room only because of what others have reserved is told to come back soon, because they
+// may end at any time.
+func TestBudgetWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spent, reserved, cost int64
+		want                  time.Duration
+	}{
+		"reserved":           {0, 500, 501, time.Second},
+		"spent and reserved": {400, 300, 301, time.Second},
+		"spent":              {600, 100, 401, time.Hour},
+		"spent alone":        {600, 0, 401, time.Hour},
+		"never":              {600, 100, 1001, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newBudgets(t, nil)
+				decide(t, f.Decider, ask("first", "via_upstream", tt.spent, "wide=x"))
+				if tt.reserved > 0 {
+					decide(t, f.Decider, ask("busy", "", tt.reserved, "wide=x"))
+				}
+				v := decide(t, f.Decider, ask("a", "", tt.cost, "wide=x"))
+				if got := v.Limits[0].Wait().Round(time.Second); v.Allowed || got != tt.want {
+					t.Errorf("allowed %v, a wait of %v, want %v", v.Allowed, got, tt.want)
+				}
+			})
+		})
+	}
+}
+
 // TestObservedBudget: a budget that denies nothing charges what it would have charged if it did.
 func TestObservedBudget(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -127,7 +127,8 @@ func (s *LimitStatus) Spent() uint64 {
 // by what times are rounded up and by what is reserved ahead, and for a bucket below zero.
 //
 // When requests in flight end is not known. So if they fill the limit, Wait returns
-// [inflight.Retry], and otherwise zero.
+// [inflight.Retry], and otherwise zero. If a cost has no room in a budget only because of what they
+// have reserved, or nothing remains because of it, Wait is [inflight.Retry] at most.
 func (s *LimitStatus) Wait() time.Duration {
 	d := &s.Decision
 	if s.Limit.Policy == window.InFlight && !s.DeniedUndecided() {
@@ -137,8 +138,12 @@ func (s *LimitStatus) Wait() time.Duration {
 		return inflight.Retry
 	}
 	switch {
+	case !d.Allowed && d.Reserved > 0 && s.Cost <= d.Remaining+d.Reserved:
+		return min(d.RetryAfter, inflight.Retry)
 	case !d.Allowed:
 		return d.RetryAfter // zero if Never
+	case d.Remaining == 0 && d.Reserved > 0:
+		return min(d.UnitAfter, inflight.Retry)
 	case d.Remaining == 0:
 		return d.UnitAfter
 	default:

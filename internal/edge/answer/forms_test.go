@@ -39,13 +39,13 @@ func TestBudgets(t *testing.T) {
 	}{
 		{
 			of("", tokens, 40, window.Decision{Remaining: 30, Reserved: 70, RetryAfter: 12 * time.Second}),
-			"No room for 40 in the budget of rule money: 900 of 1000 used, 70 reserved; try again in 12 s.",
-			`"limit":1000,"window":60,"cost":40,"spent":900,"reserved":70,"retry_after":12,`,
+			"No room for 40 in the budget of rule money: 900 of 1000 used, 70 reserved; try again in 1 s.",
+			`"limit":1000,"window":60,"cost":40,"spent":900,"reserved":70,"retry_after":1,`,
 		},
 		{
 			of("", tokens, 1, window.Decision{Remaining: 300, Reserved: 700, HoldsFull: true, RetryAfter: 12 * time.Second}),
-			"Already 20000 requests have reserved a part of the budget of rule money; try again in 12 s.",
-			`"limit":1000,"window":60,"cost":1,"spent":0,"reserved":700,"retry_after":12,`,
+			"Already 20000 requests have reserved a part of the budget of rule money; try again in 1 s.",
+			`"limit":1000,"window":60,"cost":1,"spent":0,"reserved":700,"retry_after":1,`,
 		},
 		{
 			of("usd", dollars, 490_000_001, window.Decision{Remaining: 484_500_000, Reserved: 3_100_000, RetryAfter: 4 * time.Hour}),
