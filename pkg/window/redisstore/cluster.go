@@ -92,6 +92,15 @@ func (s *Store) learnTopology(ctx context.Context, deadline int64) error {
 	}
 }
 
+// mustWait reports whether a message on a cluster needs something before the call that decides it: the
+// topology, or that a stream is noted.
+func (s *Store) mustWait(m *message) bool {
+	stream, _, _, _ := m.group.Stream()
+	s.topology.mu.Lock()
+	defer s.topology.mu.Unlock()
+	return stream != 0 || !s.topology.known
+}
+
 // loadTopology asks until the topology is known.
 func (s *Store) loadTopology() {
 	t := &s.topology

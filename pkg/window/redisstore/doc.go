@@ -65,7 +65,7 @@
 // fewer, a request is sent at once, or with all that pause ([window.Pauser]). Otherwise it waits and shares the next call, which holds
 // up to 48 requests. There is no timer: no request waits for a batch to fill. On a cluster every
 // server has its own queue, and requests on different slots are several EVALSHA in one
-// pipeline.
+// pipeline. Requests that pause there ask all their servers at once, and wait for the slowest.
 //
 // # Deadlines
 //

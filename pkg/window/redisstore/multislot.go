@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/queue"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
@@ -73,16 +75,19 @@ func (p *subRequest) charged(log string, clock int64, made bool) {
 }
 
 // takeMultiSlot decides a request whose logs are on several slots. It charges every check by
-// itself, in all slots at once. If a check denies the request, it takes back the charges.
-func (s *Store) takeMultiSlot(ctx context.Context, deadline int64, ended uint32, checks []window.Check, decisions []window.Decision) error {
+// itself, in all slots at once. If a check denies the request, it takes back the charges. If pauser is
+// not nil, it pauses instead of waiting.
+func (s *Store) takeMultiSlot(ctx context.Context, pauser window.Pauser, deadline int64, ended uint32, checks []window.Check, decisions []window.Decision) error {
 	one := participant{store: s, ctx: ctx, ended: ended, deadline: deadline}
 	p := newMultiSlotCall(checks, decisions, func(*window.Check) *participant { return &one })
+	p.pauser = pauser
 	p.decide(ctx, []*participant{&one})
 	return one.err
 }
 
 // A multiSlotCall is a request that is decided check by check.
 type multiSlotCall struct {
+	pauser    window.Pauser    // of the only participant; nil: it waits
 	rounds    [3][]*subRequest // refunds, checks of mode Always, and the others: a store decides in this order
 	verdict   window.Verdict
 	denied    bool // a check denies the group whatever the others say
@@ -240,9 +245,9 @@ func (p *multiSlotCall) ask(participants []*participant, round []*subRequest) {
 		switch {
 		case len(requests) == 0:
 		case i == len(participants)-1:
-			s.ask(requests, p.denied)
+			s.ask(requests, p.denied, p.pauser)
 		default:
-			all.Go(func() { s.ask(requests, p.denied) })
+			all.Go(func() { s.ask(requests, p.denied, nil) })
 		}
 	}
 	all.Wait()
@@ -269,12 +274,43 @@ func (s *participant) askable(requests []*subRequest) error {
 }
 
 // ask asks the servers of a participant. The sub-requests for one server share a call.
-func (s *participant) ask(requests []*subRequest, denied bool) {
+func (s *participant) ask(requests []*subRequest, denied bool, pauser window.Pauser) {
 	if s.err = s.askable(requests); s.err != nil {
 		return
 	}
-	messages := make([]*message, len(requests))
-	keys := make([]string, len(requests)) // as they were sent
+	if !s.store.whole(s.deadline) {
+		pauser = nil // a flush may take the store's timeout
+	}
+	messages, keys := s.queue(requests, denied, pauser == nil)
+	if pauser != nil {
+		if err := pauser.Pause(s.store.lane(s.priority)); err != nil {
+			s.err = &failure.Error{Class: failure.Gone, Err: err}
+			for _, m := range messages {
+				if m != nil && !m.leave() {
+					m.free()
+				}
+			}
+			return
+		}
+	}
+	for i, m := range messages {
+		if m == nil {
+			continue
+		}
+		err := s.store.wait(s.ctx, m)
+		if err == nil {
+			err = s.take(requests[i], m, keys[i], denied)
+		}
+		if err != nil {
+			s.err = err
+		}
+	}
+}
+
+// queue queues a message for each sub-request, and returns them with the keys as they are sent. A
+// message is nil if its server is not asked. If start is false, the caller will flush the queues.
+func (s *participant) queue(requests []*subRequest, denied, start bool) (messages []*message, keys []string) {
+	messages, keys = make([]*message, len(requests)), make([]string, len(requests))
 	to := make(map[*node][]*message, 1)
 	var nodes []*node // of to, in the order of the requests
 	for i, p := range requests {
@@ -300,7 +336,7 @@ func (s *participant) ask(requests []*subRequest, denied bool) {
 	}
 	for _, n := range nodes {
 		queued := to[n]
-		if err := n.queueAll(queued, true); err != nil {
+		if err := n.queueAll(queued, start); err != nil {
 			s.err = err
 			for i, m := range messages {
 				if slices.Contains(queued, m) {
@@ -310,18 +346,7 @@ func (s *participant) ask(requests []*subRequest, denied bool) {
 			}
 		}
 	}
-	for i, m := range messages {
-		if m == nil {
-			continue
-		}
-		err := s.store.wait(s.ctx, m)
-		if err == nil {
-			err = s.take(requests[i], m, keys[i], denied)
-		}
-		if err != nil {
-			s.err = err
-		}
-	}
+	return messages, keys
 }
 
 // take takes the answer to a sub-request. key is the name of its log.
@@ -379,6 +404,9 @@ func (p *multiSlotCall) settle(ctx context.Context, until int64) {
 		one.from.store.background(func() { done <- one.settle() })
 	}
 	if waiting == 0 {
+		return
+	}
+	if p.pauser != nil && p.pauser.Pause(queue.Empty) != nil { // others begin to take back theirs
 		return
 	}
 	timer := time.NewTimer(time.Duration(until - serverclock.Now()))

@@ -53,7 +53,6 @@ type node struct {
 	refuses atomic.Pointer[failure.Error] // why it refuses to write; nil: it writes
 	policy  atomic.Pointer[string]        // its maxmemory-policy; empty: cannot be read; nil: not read yet
 
-	lanes [window.PriorityHigh - window.PriorityLow + 1]lane // by priority, the lowest first
 	calls
 }
 
@@ -66,14 +65,38 @@ type calls struct {
 }
 
 // A lane is what calls of one priority pause for: they do not wait with those of a lower one, whose
-// messages may stay in the queue.
-type lane struct{ *node }
+// messages may stay in the queue. All nodes of a cluster share it, so that a call pauses once for several.
+type lane struct{ *Store }
+
+// lane returns what calls with a priority pause for.
+func (s *Store) lane(p window.Priority) window.Flusher { return &s.nodes.lanes[p-window.PriorityLow] }
+
+// Flush implements [window.Flusher]. It asks all nodes at once that have messages in their queues.
+func (l *lane) Flush() {
+	var last *node
+	l.all(func(n *node) bool {
+		if n.waits() {
+			if last != nil {
+				l.background(last.flush)
+			}
+			last = n
+		}
+		return true
+	})
+	if last != nil {
+		last.flush()
+	}
+}
+
+// waits reports whether messages are in the queue.
+func (n *node) waits() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.queue.Len() > 0
+}
 
 func (s *Store) newNode(client Client, address string) *node {
 	n := &node{store: s, client: client, address: address, calls: calls{limits: timelimit.New(s.timeLimit())}}
-	for i := range n.lanes {
-		n.lanes[i].node = n
-	}
 	n.lastAsked.Store(serverclock.Now())
 	n.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       s.opts.ProbeInterval,
@@ -174,7 +197,7 @@ func (n *node) pause(ctx context.Context, m *message) error {
 		m.free()
 		return err
 	}
-	if err := m.pauser.Pause(&n.lanes[m.group.Priority-window.PriorityLow]); err != nil {
+	if err := m.pauser.Pause(n.store.lane(m.group.Priority)); err != nil {
 		if !m.leave() {
 			m.free()
 		}
@@ -183,9 +206,8 @@ func (n *node) pause(ctx context.Context, m *message) error {
 	return n.store.wait(ctx, m)
 }
 
-// Flush implements [window.Flusher]. It sends what is queued, unless enough calls are under way:
-// they send it when they end.
-func (n *node) Flush() {
+// flush sends what is queued, unless enough calls are under way: they send it when they end.
+func (n *node) flush() {
 	if !n.begin() {
 		return
 	}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -15,10 +18,11 @@ import (
 
 // A pausing is a Take in a coroutine.
 type pausing struct {
-	next     func() (window.Flusher, bool)
-	decision window.Decision
-	decided  bool
-	err      error
+	next      func() (window.Flusher, bool)
+	decision  window.Decision // the first
+	decisions []window.Decision
+	decided   bool
+	err       error
 }
 
 // pauser is the Pauser of a coroutine.
@@ -31,16 +35,16 @@ func (p pauser) Pause(f window.Flusher) error {
 	return nil
 }
 
-// takePausing begins a Take of one check without wait. The test's end gives it up if it pauses still.
-func takePausing(ctx context.Context, t *testing.T, s *redisstore.Store, c window.Check) *pausing {
+// takePausing begins a Take of checks without wait. The test's end gives it up if it pauses still.
+func takePausing(ctx context.Context, t *testing.T, s *redisstore.Store, checks ...window.Check) *pausing {
 	t.Helper()
 	one := new(pausing)
 	var stop func()
 	one.next, stop = iter.Pull(func(yield func(window.Flusher) bool) {
 		ctx := context.WithValue(ctx, window.PauserKey{}, window.Pauser(pauser(yield)))
-		var d [1]window.Decision
-		one.decided, one.err = s.Take(ctx, window.NoWait, []window.Check{c}, d[:])
-		one.decision = d[0]
+		one.decisions = make([]window.Decision, len(checks))
+		one.decided, one.err = s.Take(ctx, window.NoWait, checks, one.decisions)
+		one.decision = one.decisions[0]
 	})
 	t.Cleanup(stop)
 	return one
@@ -152,4 +156,128 @@ func TestPauseThatCannot(t *testing.T) {
 func paused(one *pausing) bool {
 	_, paused := one.next()
 	return paused
+}
+
+// trips counts the round trips to the nodes of a cluster.
+type trips struct{ count atomic.Int64 }
+
+func (h *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.count.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.count.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// taggedOnSlotsOf returns keys whose logs are on slots of each master.
+func taggedOnSlotsOf(c *servers.Cluster) []string {
+	keys := onSlotsOf(c)
+	for i := range keys {
+		keys[i] = "{" + keys[i] + "}"
+	}
+	return keys
+}
+
+// TestPauseOnCluster has requests of one slot and of several pause, and share one round trip to each
+// server. What a denied request has charged is taken back.
+func TestPauseOnCluster(t *testing.T) {
+	c := startCluster(t)
+	client := newClusterClient(t, c)
+	var h trips
+	client.OnNewNode(func(node *redis.Client) { node.AddHook(&h) })
+	s := redisstore.New(client, redisstore.Options{Timeout: patient})
+	t.Cleanup(func() { _ = s.Close() })
+	if one := takePausing(t.Context(), t, s, check("k", 10, 1)); paused(one) || one.decided || one.err != nil {
+		t.Errorf("before the topology is known: %+v", one)
+	}
+	keys := taggedOnSlotsOf(c)
+	for _, key := range keys { // connections, scripts, clocks
+		take(t, s, check(key, 100, 0))
+	}
+	held := window.Check{Key: "k", Cost: 1, Stream: 7, Limit: window.Limit{Hits: 10, Window: time.Minute, Policy: window.InFlight}}
+	if one := takePausing(t.Context(), t, s, held); paused(one) || one.decided || one.err != nil {
+		t.Errorf("a request in flight: %+v", one)
+	}
+
+	var all []*pausing
+	var until window.Flusher
+	begin := func(checks ...window.Check) {
+		t.Helper()
+		one := takePausing(t.Context(), t, s, checks...)
+		f, paused := one.next()
+		if !paused || until != nil && f != until {
+			t.Fatalf("it has not paused, or for something else: %+v", one)
+		}
+		until, all = f, append(all, one)
+	}
+	before, sent := h.count.Load(), s.Stats().Sent
+	for range 5 {
+		begin(check(keys[0], 100, 1), check(keys[1], 100, 1), check(keys[2], 100, 1))
+		begin(check(keys[1], 100, 1))
+		begin(check(keys[0], 100, 1), check(keys[2], 100, 101)) // denied
+	}
+	if got := s.Stats().Sent; got != sent {
+		t.Fatalf("%d messages were sent before the flush", got-sent)
+	}
+	until.Flush()
+	var settling []*pausing
+	for i, one := range all {
+		f, paused := one.next()
+		if denied := i%3 == 2; paused != denied {
+			t.Fatalf("request %d: %+v", i, one)
+		} else if paused {
+			f.Flush()
+			settling = append(settling, one)
+		}
+	}
+	if got := h.count.Load() - before; got < 3 || got > 3+int64(len(settling)) {
+		t.Errorf("%d round trips, want 3, and at most one to take back each of %d charges", got, len(settling))
+	}
+	for _, one := range settling {
+		if paused(one) {
+			t.Error("it pauses again")
+		}
+	}
+	for i, one := range all {
+		if allowed := i%3 != 2; one.err != nil || !one.decided || one.decisions[len(one.decisions)-1].Allowed != allowed {
+			t.Errorf("request %d: %+v", i, one)
+		}
+	}
+	for i, want := range []uint64{95, 90, 95} {
+		if d := take(t, s, check(keys[i], 100, 0))[0]; d.Remaining != want {
+			t.Errorf("%s has %d left, want %d", keys[i], d.Remaining, want)
+		}
+	}
+}
+
+// TestPauseOnClusterInTime has a server freeze before the second round of a request. The request must not
+// pause again: a flush could take the store's timeout once more.
+func TestPauseOnClusterInTime(t *testing.T) {
+	c := startCluster(t)
+	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: time.Second})
+	t.Cleanup(func() { _ = s.Close() })
+	keys := taggedOnSlotsOf(c)
+	for _, key := range keys {
+		take(t, s, check(key, 100, 0))
+	}
+	one := takePausing(t.Context(), t, s, mode(check(keys[0], 100, 1), window.Always), check(keys[1], 100, 1))
+	f, paused := one.next()
+	if !paused {
+		t.Fatalf("it has not paused: %+v", one)
+	}
+	f.Flush()
+	frozen := c.MasterOf(keys[1])
+	frozen.Pause()
+	defer frozen.Resume()
+	if _, paused := one.next(); paused || failure.Of(one.err) != failure.Timeout {
+		t.Errorf("paused again %v, or another error: %+v", paused, one)
+	}
 }

@@ -106,7 +106,7 @@ type Store struct {
 	splits   atomic.Bool // a request has taken several calls because it was too long
 	streams  string      // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
 	topology topology
-	nodes    sync.Map // on a cluster: *redis.Client -> *node
+	nodes    nodes
 	keepOnce sync.Once
 	counts   counts
 
@@ -119,6 +119,12 @@ type Store struct {
 
 // scripts are those that a store calls.
 type scripts struct{ take, takeBack, logs, ends script.Script }
+
+// nodes are those of a cluster, and what calls pause for, by priority.
+type nodes struct {
+	sync.Map // *redis.Client -> *node
+	lanes    [window.PriorityHigh - window.PriorityLow + 1]lane
+}
 
 // A life ends what runs in the background of a store.
 type life struct {
@@ -161,6 +167,9 @@ func New(client Client, o Options) *Store {
 		}
 		s.single = s.newNode(client, o.Name)
 		s.streams = o.Prefix + ending.StreamBegins
+	}
+	for i := range s.nodes.lanes {
+		s.nodes.lanes[i].Store = s
 	}
 	s.ends = s.newEnds()
 	return s
@@ -249,8 +258,8 @@ func (s *Store) timeLimit() time.Duration { return cmp.Or(s.opts.Timeout, longes
 // If ctx is cancelled before its deadline, Take may return only after the store's timeout.
 //
 // Without wait, Take does nothing and returns false, because only Redis can decide. But if ctx has a
-// [window.Pauser], a request that takes one call to a single server pauses, and shares the call with
-// all that pause meanwhile.
+// [window.Pauser], a request pauses instead, and shares its calls with all that pause meanwhile: if the
+// store's timeout is its time limit, and it does not need a call before the one that decides.
 func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if p, ok := window.PauserFor(ctx, wait); ok {
 		err = s.take(ctx, p, checks, decisions)
@@ -285,7 +294,7 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 	}
 	m.deadline, m.patient = s.deadline(ctx)
 	deadline := m.deadline
-	if p != nil && (s.cluster != nil || !m.patient || m.group.Searches(maxShared)) {
+	if p != nil && (!m.patient || m.group.Searches(maxShared) || s.cluster != nil && s.mustWait(m)) {
 		m.free()
 		return errMustWait
 	}
@@ -293,7 +302,7 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 	if s.cluster == nil && m.group.Searches(maxShared) {
 		m.free()
 		s.splits.Store(true)
-		return s.count(s.takeMultiSlot(ctx, deadline, 0, checks, decisions))
+		return s.count(s.takeMultiSlot(ctx, nil, deadline, 0, checks, decisions))
 	}
 	if s.cluster == nil {
 		_, err := s.ask(ctx, s.single, m)
@@ -306,7 +315,7 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 	ended := m.group.Ended
 	if !m.route() || m.group.Searches(maxShared) {
 		m.free()
-		return s.count(s.takeMultiSlot(ctx, deadline, ended, checks, decisions))
+		return s.count(s.takeMultiSlot(ctx, p, deadline, ended, checks, decisions))
 	}
 	n, err := s.nodeFor(ctx, m.group.Keys[0], deadline)
 	if err != nil {
@@ -314,12 +323,12 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 		return s.count(err)
 	}
 	// A call takes the store's timeout. If a step before it has taken some of that, the caller may have to leave it.
-	m.patient = m.patient && deadline-serverclock.Now() > int64(s.opts.Timeout-100*time.Microsecond)
+	m.patient = m.patient && s.whole(deadline)
 	several := len(m.group.Keys) > 1
 	_, err = s.ask(ctx, n, m)
 	if several && failure.Of(err) == failure.Moved {
 		// The slot is moving: some of the logs are here, some on the other server.
-		err = s.takeMultiSlot(ctx, deadline, ended, checks, decisions)
+		err = s.takeMultiSlot(ctx, p, deadline, ended, checks, decisions)
 	}
 	return s.count(err)
 }
@@ -361,6 +370,11 @@ func (s *Store) deadline(ctx context.Context) (deadline int64, patient bool) {
 		}
 	}
 	return deadline, patient
+}
+
+// whole reports whether nearly all of the store's timeout is left until a local instant.
+func (s *Store) whole(deadline int64) bool {
+	return deadline-serverclock.Now() > int64(s.opts.Timeout-100*time.Microsecond)
 }
 
 // The part of a caller's time that is left to answer without the store: one in answerPart,
