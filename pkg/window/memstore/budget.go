@@ -1,11 +1,10 @@
 package memstore
 
 import (
-	"encoding/binary"
-	"math"
-	"time"
+	"sync"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore/internal/terms"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
@@ -15,11 +14,8 @@ import (
 // more. So the bounds, the sweeper and the snapshot apply to it as to any log. It is limiting while it
 // matters. A group and a settlement lock the shards of both.
 //
-// The record of the stream has, behind the key of such a log, what [Store.End] needs to charge it: see [appendTerms].
-const (
-	holdsOf    = onceRecords + 1
-	termsBytes = 8 + 8 + 4 + 8 + 3*8 + 4 + 8
-)
+// The record of the stream has, behind the key of such a log, what [Store.End] needs to charge it: see [terms.Append].
+const holdsOf = onceRecords + 1
 
 // ofHolds reports whether a log has what streams have reserved.
 func (l *log) ofHolds() bool { return !l.ofStream() && l.name.policy() >= holdsOf }
@@ -47,13 +43,25 @@ func (h *reservedLog) locate(s *Store, c *window.Check) uint64 {
 	return 1 << shard
 }
 
+// A scratch is memory that a call with budgets needs for a moment. Taken from a pool, it costs no allocation.
+type scratch struct {
+	reserved [inlineChecks]reservedLog
+	budget   window.Budget
+	done     [inlineChecks]bool
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
 // reservedOf finds the shards of what is reserved of the logs of a group, and returns their bits.
 func (s *Store) reservedOf(more *extra, checks []window.Check, group []checkState) (touched uint64) {
 	for i := range checks {
 		if checks[i].Budget == nil || group[i].shard == nil {
 			continue
 		}
-		if more.reserved == nil {
+		if more.reserved == nil && len(checks) <= inlineChecks {
+			more.scratch = scratches.Get().(*scratch)
+			more.reserved = more.scratch.reserved[:len(checks)]
+		} else if more.reserved == nil {
 			more.reserved = make([]reservedLog, len(checks))
 		}
 		group[i].reserved = &more.reserved[i]
@@ -109,62 +117,39 @@ func (h *reservedLog) keep() {
 	}
 }
 
-// appendTerms appends what charges a log.
-func appendTerms(b []byte, c *window.Check) []byte {
-	order := binary.BigEndian
-	b = order.AppendUint64(b, uint64(c.Limit.Window))
-	b = order.AppendUint64(b, c.Limit.Hits)
-	b = order.AppendUint32(b, c.Limit.Rate)
-	b = order.AppendUint64(b, uint64(c.Precision))
-	b = order.AppendUint64(b, uint64(c.Period.Start))
-	b = order.AppendUint64(b, uint64(c.Period.End))
-	b = order.AppendUint64(b, uint64(c.Period.Next))
-	b = order.AppendUint32(b, uint32(c.Budget.Hold/time.Millisecond))
-	return order.AppendUint64(b, math.Float64bits(c.Budget.PerByte))
-}
-
-// check returns the check that charges a log with a budget.
-func (l *streamEntry) check() window.Check {
-	order, b := binary.BigEndian, l.terms
-	return window.Check{
-		Key: string(l.key), Scope: l.scope, Mode: window.Always,
-		Limit:     window.Limit{Policy: l.policy, Window: time.Duration(order.Uint64(b)), Hits: order.Uint64(b[8:]), Rate: order.Uint32(b[16:])},
-		Precision: time.Duration(order.Uint64(b[20:])),
-		Period:    window.Period{Start: int64(order.Uint64(b[28:])), End: int64(order.Uint64(b[36:])), Next: int64(order.Uint64(b[44:]))},
-		Budget:    &window.Budget{Hold: time.Duration(order.Uint32(b[52:])) * time.Millisecond, PerByte: math.Float64frombits(order.Uint64(b[56:]))},
-	}
-}
-
 // settleAll settles the logs of a stream that has ended, by the keys of its record, and charges the costs of the ending for other logs.
 //
 //go:noinline
 func (s *Store) settleAll(end window.Ending, keys []byte) (settled window.Settled, err error) {
-	var settles [inlineChecks]bool
-	done := settles[:]
-	if len(end.Costs) > len(done) {
-		done = make([]bool, len(end.Costs))
-	}
 	settled.Logs = make([]window.SettledLog, 0, max(len(end.Costs), 1))
+	more := scratches.Get().(*scratch)
+	defer scratches.Put(more)
+	done := append(more.done[:0], make([]bool, len(end.Costs))...)
 	for len(keys) > 0 {
 		var l streamEntry
 		if l, keys = cutEntry(keys); l.policy == window.InFlight {
 			settled.Released = s.dropHold(l.scope, l.key, end.Stream) || settled.Released
 			continue
 		}
-		c, cost := l.check(), -1
+		c, cost := terms.Read(l.terms, &more.budget), -1
+		c.Scope, c.Limit.Policy = l.scope, l.policy
 		for i := range end.Costs {
-			if of := &end.Costs[i]; !done[i] && of.Log() == c.Log() {
+			if of := &end.Costs[i]; !done[i] && l.is(of) {
 				if done[i] = true; of.Mode != window.Enforce {
 					cost = i
 				}
-				c.Limit, c.Precision, c.Period, c.Cost = of.Limit, of.Precision, of.Period, of.Cost
+				c.Key, c.Limit, c.Precision, c.Period, c.Cost = of.Key, of.Limit, of.Precision, of.Period, of.Cost
 			}
+		}
+		if c.Key == "" {
+			c.Key = string(l.key)
 		}
 		err = s.settle(&c, &end, cost, true, &settled, err)
 	}
 	for i := range end.Costs {
 		if c := end.Costs[i]; !done[i] && !end.Denied && c.Mode != window.Observe {
-			c.Mode, c.Budget = window.Always, &window.Budget{Hold: window.MinHold}
+			more.budget = window.Budget{Hold: window.MinHold}
+			c.Mode, c.Budget = window.Always, &more.budget
 			err = s.settle(&c, &end, i, false, &settled, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore/internal/terms"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
@@ -26,7 +27,7 @@ import (
 //	0  kind   1   0xA6 while the stream may hold something, 0xA7 after its end
 //	1  until  7   milliseconds of the store's clock, rounded up: the end of the last hold, or
 //	              until when the stream is denied
-//	8  logs   each: its scope 1, its policy 1, the length of its key 4, its key, and of a budget [appendTerms]
+//	8  logs   each: its scope 1, its policy 1, the length of its key 4, its key, and of a budget [terms.Append]
 //
 // A group locks the shard of its stream with those of its logs. End locks the stream's shard
 // first and notes the end. From then on no check of the stream is allowed. So End can remove
@@ -84,7 +85,7 @@ func readStream(b []byte) (s stream, ok bool) {
 func entryBytes(b []byte) uint64 {
 	n := keySize + uint64(binary.BigEndian.Uint32(b[2:]))
 	if window.Policy(b[1]) != window.InFlight {
-		n += termsBytes
+		n += terms.Bytes
 	}
 	return n
 }
@@ -92,7 +93,7 @@ func entryBytes(b []byte) uint64 {
 // entrySize returns the length of the entry of a check's log.
 func entrySize(c *window.Check) int {
 	if c.Budget != nil {
-		return keySize + len(c.Key) + termsBytes
+		return keySize + len(c.Key) + terms.Bytes
 	}
 	return keySize + len(c.Key)
 }
@@ -111,12 +112,17 @@ func cutEntry(keys []byte) (l streamEntry, rest []byte) {
 	return streamEntry{window.Scope(keys[0]), window.Policy(keys[1]), keys[keySize:key], keys[key:next]}, keys[next:]
 }
 
+// is reports whether the log is that of a check.
+func (l *streamEntry) is(c *window.Check) bool {
+	return l.scope == c.Scope && l.policy == c.Limit.Policy && string(l.key) == c.Key &&
+		(l.policy == window.InFlight || binary.BigEndian.Uint64(l.terms) == uint64(c.Limit.Window))
+}
+
 // has reports whether the stream may hold something in the log of a check.
 func (s *stream) has(c *window.Check) bool {
 	for rest := s.keys; len(rest) > 0; {
 		var l streamEntry
-		if l, rest = cutEntry(rest); l.scope == c.Scope && l.policy == c.Limit.Policy && string(l.key) == c.Key &&
-			(l.policy == window.InFlight || binary.BigEndian.Uint64(l.terms) == uint64(c.Limit.Window)) {
+		if l, rest = cutEntry(rest); l.is(c) {
 			return true
 		}
 	}
@@ -228,6 +234,7 @@ type extra struct {
 	flight      streamState
 	onceRecords []onceRecord  // one for each check; nil: the group has none
 	reserved    []reservedLog // likewise
+	scratch     *scratch      // has reserved
 }
 
 // look reads the records of the stream and of the idempotency keys of a group, at the time now in
@@ -379,7 +386,7 @@ func (st *streamState) record(c *window.Check, a *checkState, now int64) {
 func appendLog(b []byte, c *window.Check) []byte {
 	b = append(binary.BigEndian.AppendUint32(append(b, byte(c.Scope), byte(c.Limit.Policy)), uint32(len(c.Key))), c.Key...)
 	if c.Budget != nil {
-		return appendTerms(b, c)
+		return terms.Append(b, c)
 	}
 	return b
 }

@@ -131,7 +131,13 @@ func (s *Store) makeRoomInFlight(c *window.Check, a *checkState, flight *streamS
 //
 //go:noinline
 func (s *Store) takeMore(checks []window.Check, decisions []window.Decision) error {
-	return s.takeGroup(checks, decisions, new(extra))
+	var more extra
+	err := s.takeGroup(checks, decisions, &more)
+	if more.scratch != nil {
+		clear(more.reserved) // not to keep logs from the collector
+		scratches.Put(more.scratch)
+	}
+	return err
 }
 
 // takeGroup decides checks of which no two have the same log and mode. more is new, or nil if

@@ -11,9 +11,9 @@ import (
 // BudgetCalls returns two calls of a store for a benchmark, on so many keys: a plain hit, and a reservation with its settlement.
 // Each log of the second has so many reservations of other streams.
 func BudgetCalls(b *testing.B, s window.Store, l window.Limit, keys, others int) (plain, budget func()) {
-	var names []string
+	var names, budgets []string
 	for i := range keys {
-		names = append(names, fmt.Sprintf("{budget:%d}", i))
+		names, budgets = append(names, fmt.Sprintf("{budget:%d}", i)), append(budgets, fmt.Sprintf("of {budget:%d}", i))
 	}
 	streams := window.StreamID(1 << 40) // each has its own
 	checks, d, costs := make([]window.Check, 1), make([]window.Decision, 1), make([]window.Check, 1)
@@ -29,7 +29,7 @@ func BudgetCalls(b *testing.B, s window.Store, l window.Limit, keys, others int)
 		hit()
 	}
 	for i := range keys * others {
-		reserve("of " + names[i%keys])
+		reserve(budgets[i%keys])
 	}
 	turn, turnOfBudget := 0, 0
 	plain = func() {
@@ -39,7 +39,7 @@ func BudgetCalls(b *testing.B, s window.Store, l window.Limit, keys, others int)
 	}
 	budget = func() {
 		turnOfBudget++
-		reserve("of " + names[turnOfBudget%keys])
+		reserve(budgets[turnOfBudget%keys])
 		costs[0] = spends(checks[0], 1)
 		if _, err := s.(window.Releaser).End(b.Context(), window.Ending{Stream: streams, Deny: 10 * time.Second, Costs: costs}); err != nil {
 			b.Fatal(err)
