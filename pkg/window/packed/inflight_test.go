@@ -159,3 +159,23 @@ func TestNewStreamThatHolds(t *testing.T) {
 		t.Errorf("%d holds, error %v, want 40", len(contents.Holds), err)
 	}
 }
+
+// TestHolesExpire: when holds of a large log expire, the holes between them do not count.
+func TestHolesExpire(t *testing.T) {
+	const streams = 300
+	log, now := heldBy(streams)
+	for stream := 2; stream < streams; stream += 3 {
+		var s State
+		s.Look(log, now, flightOf(window.StreamID(stream)))
+		s.End(0)
+		log = s.Log()
+	}
+	// Those of the first 30 streams have expired. Of each three, one has ended before.
+	var s State
+	s.Look(log, 1e12+29_000+10_000_000, flightOf(1000))
+	s.Charge(flightOf(1000))
+	contents, err := Decode(s.Log())
+	if want := streams - 30 - (streams-30)/3 + 1; err != nil || len(contents.Holds) != want {
+		t.Errorf("%d holds, error %v, want %d", len(contents.Holds), err, want)
+	}
+}
