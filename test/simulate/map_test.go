@@ -41,6 +41,23 @@ func TestMap(t *testing.T) {
 	}
 }
 
+// TestWords compares the constants of promises_test.go with docs/guarantees.md: the page has each of their sentences.
+func TestWords(t *testing.T) {
+	page := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(tree.Read(t, "docs/guarantees.md"), "$1")
+	page = strings.Join(strings.Fields(strings.NewReplacer("*", "", "`", "").Replace(page)), " ")
+	constants := regexp.MustCompile(`\tpromise\w+ += "(.*)"`).FindAllStringSubmatch(tree.Text(t, "promises_test.go"), -1)
+	if len(constants) == 0 {
+		t.Error("promises_test.go has no promises")
+	}
+	for _, m := range constants {
+		for _, sentence := range strings.SplitAfter(m[1], ". ") {
+			if sentence = strings.TrimSpace(sentence); !strings.Contains(page, sentence) {
+				t.Errorf("docs/guarantees.md has no sentence %q", sentence)
+			}
+		}
+	}
+}
+
 // functionsBelow returns the names of the functions of this package, and of the tests in a folder.
 func functionsBelow(t *testing.T, root string) map[string]bool {
 	names := make(map[string]bool)

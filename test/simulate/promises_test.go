@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
-// The promises of docs/guarantees.md, word for word.
+// The promises of docs/guarantees.md, word for word. TestWords compares them with the page.
 const (
 	promiseNeverMore = "Never more than the limit. A limit of 100 per minute means: in any 60 seconds at most 100 requests of a key pass, for all instances on one Redis together."
 	promiseOnceMore  = "While Redis fails, a key gets its limit at most once more in a window, and once more for each instance that starts meanwhile."
@@ -16,15 +16,15 @@ const (
 	promiseFree      = "A denied request uses no quota."
 	promiseAll       = "All limits or none. If one limit of a request denies, no limit of it is charged."
 	promiseLate      = "Charged once, and in time. A call that may have run is not sent again. Redis refuses late calls."
-	promiseInTime    = "Envoy gets an answer in time. If Redis does not answer within 15 ms, each instance enforces its part of the limit."
+	promiseInTime    = "Envoy gets an answer in time. If Redis does not answer within 15 ms (store.timeout), each instance enforces its part of the limit: limit ÷ instances."
 	promiseEach      = "Each policy keeps its bound. token_bucket admits burst + rate × t in any time t. fixed and calendar admit up to twice the limit around a boundary, sliding_counter less than twice the limit."
 	promiseInFlight  = "in_flight never has more than max active requests; a request that never ends is released after hold."
 	promiseOnce      = "A retry with an idempotency key is charged once, under a rule with charge_once."
-	promiseBudget    = "Never more than the limit: what a budget has spent and what requests have reserved of it."
+	promiseBudget    = "A budget is not exceeded, whatever ends a request."
 	promiseTier      = "A tier change takes effect at the next request after the customer source has reported it. The usage of the key stays."
-	promiseKnown     = "Known customers keep their tier while the customer database fails, for a day."
+	promiseKnown     = "Known customers keep their tier while the customer database fails, for a day (tiers.cache.stale)."
 	promiseShare     = "Two customers never share a limit per key."
-	promiseRestart   = "A restart loses no call. On SIGTERM an instance answers everything, then finishes calls in flight."
+	promiseRestart   = "A restart loses no call. On SIGTERM an instance answers everything for 5 s (drain.delay), then finishes calls in flight for up to 10 s (drain.timeout)."
 	promiseExact     = "Limits are exact again within a second after Redis is back."
 )
 
