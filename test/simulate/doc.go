@@ -20,8 +20,6 @@
 // A call is charged at a moment between its begin and its end, by a clock that faults may set. So a
 // promise is broken only if no choice of these moments keeps it.
 //
-// Instances do not count each other here: each knows their number.
-//
 // # Promises
 //
 // These functions check the promises of docs/guarantees.md in each run, or these tests do elsewhere.

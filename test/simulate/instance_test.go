@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -39,6 +40,7 @@ type instance struct {
 
 	customers *customers
 	unwatch   context.CancelFunc
+	uncount   context.CancelFunc
 	watched   sync.WaitGroup
 
 	// The world's mu guards these.
@@ -56,7 +58,7 @@ const (
 
 // newInstance starts an instance. generation counts its starts.
 func newInstance(w *world, position, generation int) *instance {
-	in := &instance{w: w, number: position, name: fmt.Sprintf("rls-%d", position), begun: w.now(), cut: make([]time.Duration, len(w.servers))}
+	in := &instance{w: w, number: position, name: fmt.Sprintf("rls-%d", position), begun: w.now(), frozen: -counted, cut: slices.Repeat([]time.Duration{-counted}, len(w.servers))}
 	if generation > 0 {
 		in.name += fmt.Sprintf("-%d", generation)
 	}
@@ -79,15 +81,16 @@ func newInstance(w *world, position, generation int) *instance {
 	if in.front, err = lease.New(in.shared, lease.Options{Reserver: w.mutants.reserver(in.shared)}); err != nil {
 		panic(err)
 	}
-	number := w.plan.Instances
+	instances := func(s window.Scope) int { return in.stores[s].Instances() }
 	if w.mutants.alone {
-		number = 1
+		instances = func(window.Scope) int { return 1 }
 	}
-	in.fallback, err = fallback.New(fallback.Options{Instances: func(window.Scope) int { return number }, Timeout: storeTimeout})
+	in.fallback, err = fallback.New(fallback.Options{Instances: instances, Timeout: storeTimeout})
 	if err != nil {
 		panic(err)
 	}
 	in.tiers = newCustomers(in)
+	in.count()
 	in.decider = decide.NewDecider(newRules(w.plan, &w.mutants), decide.Options{Store: apart{in.front}, Local: in.fallback, Patience: inflight.DefaultPatience, Subjects: in.tiers, Wait: tierPatience})
 	return in
 }
@@ -103,8 +106,18 @@ func (a apart) Take(ctx context.Context, wait bool, checks []window.Check, decis
 	return a.Store.Take(ctx, wait, checks, decisions)
 }
 
+// count counts the instances, until the instance stops.
+func (in *instance) count() {
+	var ctx context.Context
+	ctx, in.uncount = context.WithCancel(context.Background())
+	for _, s := range in.stores {
+		in.watched.Go(func() { _ = s.Count(ctx, func(int, int, error) {}) })
+	}
+}
+
 // stop ends the instance in order, as SIGTERM does.
 func (in *instance) stop() {
+	in.uncount()
 	in.unwatch()
 	in.watched.Wait()
 	_ = in.tiers.Close()

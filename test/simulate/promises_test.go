@@ -255,7 +255,7 @@ func (p *plan) troubled(server int, o *op) bool {
 	for _, f := range p.Faults {
 		over := f.At + f.For + time.Second
 		if f.Kind == faultCrash {
-			over += time.Second // until it has stopped
+			over += 1500 * time.Millisecond // until it has stopped
 		}
 		if f.Kind != faultCustomers && f.At <= o.end && o.begin <= over && (f.Who == server || f.Kind == faultCrash || f.Kind == faultPause || p.Cluster) {
 			return true

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 )
@@ -22,6 +23,7 @@ func run(t *testing.T, p *plan, m mutants) *world {
 	// another one. Two collections empty the pools.
 	runtime.GC()
 	runtime.GC()
+	cryptotest.SetGlobalRandom(t, p.Seed) // names of instances
 	synctest.Test(t, func(*testing.T) {
 		w = newWorld(p, m)
 		w.live()

@@ -50,7 +50,8 @@ type followed struct {
 func newServer(w *world, number int) *server {
 	s := &server{w: w, number: number, name: fmt.Sprintf("redis-%d:6379", number), scripts: make(map[string]string)}
 	s.data.values = make(map[string]value)
-	s.clocks = []clockAt{{0, 0}}
+	s.clocks = []clockAt{{-counted, 0}}
+	s.frozen = -counted
 	return s
 }
 

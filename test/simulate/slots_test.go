@@ -31,7 +31,7 @@ func (m *slotMap) begin(w *world) {
 		m.owner[i] = w.plan.nodeOf(uint16(i))
 	}
 	for _, k := range w.keys {
-		k.owners = []owner{{0, w.servers[k.Server]}}
+		k.owners = []owner{{-counted, w.servers[k.Server]}}
 	}
 }
 
@@ -65,7 +65,7 @@ func (s *server) redirects(args []string) error {
 	switch strings.ToLower(args[0]) {
 	case "evalsha", "eval":
 		at = 3
-	case "unlink":
+	case "unlink", "zrem":
 	default:
 		return nil
 	}

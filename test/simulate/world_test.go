@@ -42,9 +42,13 @@ type event struct {
 	text string
 }
 
+// counted is how long before a run its instances start. Then each knows how many there are.
+const counted = 10 * time.Second
+
 func newWorld(p *plan, m mutants) *world {
-	time.Sleep(time.Now().Truncate(day).Add(day - p.Midnight).Sub(time.Now()))
-	w := &world{plan: p, begun: time.Now(), host: newLuaHost(), mutants: m, conns: make(map[*pipe]struct{})}
+	begun := time.Now().Truncate(day).Add(day - p.Midnight)
+	time.Sleep(time.Until(begun.Add(-counted)))
+	w := &world{plan: p, begun: begun, host: newLuaHost(), mutants: m, conns: make(map[*pipe]struct{})}
 	for i := range p.Servers {
 		w.servers = append(w.servers, newServer(w, i))
 	}
@@ -54,8 +58,10 @@ func newWorld(p *plan, m mutants) *world {
 	w.slots.begin(w)
 	w.changes = []tierChange{{}}
 	for i := range p.Instances {
+		time.Sleep(time.Microsecond) // no two things happen at once
 		w.instances = append(w.instances, newInstance(w, i, 0))
 	}
+	time.Sleep(time.Until(begun))
 	return w
 }
 

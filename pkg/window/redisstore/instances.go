@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	mathrand "math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -58,7 +57,7 @@ func (s *Store) Count(ctx context.Context, counted func(before, now int, err err
 // countEvery is Count with the time between heartbeats, and the time after which the number falls.
 func (s *Store) countEvery(ctx context.Context, every, falls time.Duration, counted func(before, now int, err error)) error {
 	c := instances.New(s.client, s.opts.Prefix, falls, s.seen.publish)
-	wait := mathrand.N(every) //nolint:gosec // spreads the instances that start together
+	wait := c.Spread(every) // instances that start together do not beat together
 	for {
 		before := s.Instances()
 		n, others, err := c.Beat(ctx)

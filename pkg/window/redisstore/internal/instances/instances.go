@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,6 +62,13 @@ func New(client script.Client, prefix string, falls time.Duration, address func(
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	return &Counter{client: client, key: prefix + key, id: hex.EncodeToString(id[:]), address: address, falls: int64(falls), number: 1}
+}
+
+// Spread returns a time from 0 to below most that differs between instances. It follows from the random name of the
+// instance.
+func (c *Counter) Spread(most time.Duration) time.Duration {
+	n, _ := strconv.ParseUint(c.id, 16, 64) // never fails
+	return time.Duration(n % uint64(most))
 }
 
 // Beat writes the entry. It returns the number of entries, and the addresses in those of others, empty
