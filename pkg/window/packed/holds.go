@@ -175,7 +175,7 @@ func (s *State) bound() {
 	s.holds = min(max(s.holds, 0), v.total-v.live)
 }
 
-// find returns the hold of the stream from slot from up to, but not, slot to, or -1.
+// find returns the hold of the stream from slot from up to, but not, slot to, or -1. The last ones are of short streams.
 func (s *State) find(from, to int) int {
 	if s.stream == 0 || from >= to {
 		return -1
@@ -185,16 +185,16 @@ func (s *State) find(from, to int) int {
 	var want [8]byte
 	binary.BigEndian.PutUint64(want[:], uint64(s.stream))
 	stream := binary.LittleEndian.Uint64(want[:])
-	b := s.view.log[atHolds+from*holdBytes : atHolds+to*holdBytes]
-	for ; len(b) >= 4*holdBytes; b, from = b[4*holdBytes:], from+4 {
+	for ; to-from >= 4; to -= 4 {
+		b := s.view.log[atHolds+(to-4)*holdBytes:][:4*holdBytes]
 		if binary.LittleEndian.Uint64(b) == stream || binary.LittleEndian.Uint64(b[holdBytes:]) == stream ||
 			binary.LittleEndian.Uint64(b[2*holdBytes:]) == stream || binary.LittleEndian.Uint64(b[3*holdBytes:]) == stream {
 			break
 		}
 	}
-	for ; len(b) >= holdBytes; b, from = b[holdBytes:], from+1 {
-		if binary.LittleEndian.Uint64(b) == stream {
-			return from
+	for ; to > from; to-- {
+		if binary.LittleEndian.Uint64(s.view.log[atHolds+(to-1)*holdBytes:]) == stream {
+			return to - 1
 		}
 	}
 	return -1
