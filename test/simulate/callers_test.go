@@ -257,7 +257,11 @@ func (o *op) decide(ctx context.Context, w *world) {
 	var call decide.Call
 	in := o.instance
 	in.decider.Begin(&call, o.request())
-	decided, err := call.Decide(ctx, false)
+	first := ctx
+	if w.plan.Pauses {
+		first = context.WithValue(ctx, window.PauserKey{}, in.pauses)
+	}
+	decided, err := call.Decide(first, false)
 	if !decided {
 		_, err = call.Decide(ctx, true)
 	}

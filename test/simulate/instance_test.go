@@ -39,6 +39,7 @@ type instance struct {
 	decider  *decide.Decider
 
 	customers *customers
+	pauses    *pauses
 	unwatch   context.CancelFunc
 	uncount   context.CancelFunc
 	watched   sync.WaitGroup
@@ -91,6 +92,7 @@ func newInstance(w *world, position, generation int) *instance {
 	}
 	in.tiers = newCustomers(in)
 	in.count()
+	in.pauses = &pauses{w: w, waiting: make(map[window.Flusher]chan struct{})}
 	in.decider = decide.NewDecider(newRules(w.plan, &w.mutants), decide.Options{Store: apart{in.front}, Local: in.fallback, Patience: inflight.DefaultPatience, Subjects: in.tiers, Wait: tierPatience})
 	return in
 }

@@ -15,6 +15,7 @@ type plan struct {
 	Servers   int // one for each scope, the first that of the region; or the nodes of a cluster
 	Cluster   bool
 	Instances int
+	Pauses    bool          // calls that come together pause, and share a send
 	Length    time.Duration // until the callers stop
 	Midnight  time.Duration // when a day begins
 	Keys      []keySpec
@@ -127,6 +128,7 @@ func newPlan(seed uint64) *plan {
 	add(keySpec{Limit: window.Limit{Hits: 20 + r.Uint64N(40), Window: total}, Refunds: true, Callers: 3, Think: think(200), Costs: 4, Joins: -1})
 	add(keySpec{Limit: window.Limit{Hits: 60 + r.Uint64N(200), Window: total}, Tiers: true, Callers: 3, Think: think(120), Costs: 2, Joins: -1})
 	p.Faults = newFaults(r, p)
+	p.Pauses = !p.Cluster && r.IntN(2) == 0 // the nodes of a cluster are flushed in no order
 	return p
 }
 
