@@ -76,7 +76,7 @@ func (s *State) chargeCounter(c *window.Check) {
 // refundCounter gives hits of the current window back first, then of the previous one.
 func (s *State) refundCounter(c *window.Check) {
 	current := min(c.Cost, s.current)
-	previous := min(c.Cost-current, s.previous)
+	previous := min(min(c.Cost, window.MaxHits+1)-current, s.previous) // no more than the script takes
 	if current+previous == 0 {
 		return
 	}
