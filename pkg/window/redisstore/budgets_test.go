@@ -178,3 +178,36 @@ func TestHoldsFull(t *testing.T) {
 		}
 	}
 }
+
+// TestEndsAmongMany: streams that share a log end in any order, and leave nothing, in flight and under a budget.
+func TestEndsAmongMany(t *testing.T) {
+	const streams = 500
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{})
+	defer s.Close()
+	for _, c := range []window.Check{
+		{Key: "{k}", Cost: 1, Limit: window.Limit{Hits: streams, Window: time.Hour, Policy: window.InFlight}},
+		{Key: "{k}", Cost: 1, Limit: window.Limit{Hits: streams, Window: time.Hour}, Budget: &window.Budget{Hold: time.Hour}},
+	} {
+		for stream := range window.StreamID(streams) {
+			var d [1]window.Decision
+			c.Stream = 1<<60 + stream
+			if _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || !d[0].Allowed {
+				t.Fatalf("stream %d: %+v, error %v", stream, d[0], err)
+			}
+		}
+		for i := range window.StreamID(streams) {
+			stream := i * 389 % streams
+			if settled, err := s.End(t.Context(), window.Ending{Stream: 1<<60 + stream, Unreached: true}); err != nil || !settled.Released {
+				t.Fatalf("the end of stream %d: %+v, error %v", stream, settled, err)
+			}
+		}
+		key := redisstore.KeyName("", c.Log())
+		if left, err := client.Exists(t.Context(), key+":r").Result(); err != nil || left != 0 {
+			t.Errorf("%d keys are left, error %v", left, err)
+		}
+		if left, err := client.Exists(t.Context(), key).Result(); err != nil || c.Budget == nil && left != 0 {
+			t.Errorf("%d keys are left, error %v", left, err)
+		}
+	}
+}
