@@ -52,7 +52,7 @@
 // # Mutants
 //
 // TestMutants breaks the protocol in 31 ways, and prints after how many seeds a promise shows each: most after
-// one to four, all within 50.
+// one to four, all within 100.
 //
 //	make simulate SEEDS=20
 //	make simulate-mutants
