@@ -430,8 +430,9 @@ function holds.known(key)
     at = at + 10 + length
     if more > 0 then
       pairs[#names] = sub(bytes, at, at + 75)
-      local unit, window, step, rate = read('>I2I6I6xxxxxxxxxxxxxxI4', bytes, at + 40)
-      if unit == 0 or unit > 5 and unit ~= 1000 or window < 10000 or step == 0 and (unit == 1 or unit == 1000) or rate == 0 and unit == 2 then
+      local unit, window, step, limit, rate = read('>I2I6I6I7xxxxxxxI4', bytes, at + 40)
+      if unit == 0 or unit > 5 and unit ~= 1000 or window < 10000 or step == 0 and (unit == 1 or unit == 1000)
+        or unit == 2 and (rate == 0 or limit * window / rate > 2 * 34560000000000) or unit == 4 and step * 1000 > latest then
         return 0, 0, {}, {}, {} -- no check
       end
       at = at + 76
