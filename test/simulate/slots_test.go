@@ -35,14 +35,6 @@ func (m *slotMap) begin(w *world) {
 	}
 }
 
-// nodeWith returns the node that has the values of a slot.
-func (m *slotMap) nodeWith(slot uint16) int {
-	if to, ok := m.target[slot]; ok {
-		return to
-	}
-	return m.owner[slot]
-}
-
 // clusterSlots is what the nodes of a cluster say of themselves.
 func (w *world) clusterSlots(context.Context) (all []redis.ClusterSlot, err error) {
 	w.mu.Lock()
