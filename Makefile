@@ -355,7 +355,7 @@ profile: test-servers ## profile the hot paths for the compiler, into cmd/rls/de
 	go tool pprof -proto $$dir/*.prof >cmd/rls/default.pgo
 
 .PHONY: goals
-goals: build envoy ratelimit ## measure the goals of the way to Redis beside envoyproxy/ratelimit and a frame reader, and say which are met
+goals: build envoy ratelimit ## measure the goals of the way to Redis next to envoyproxy/ratelimit and a frame reader, and say which are met
 	SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' go -C bench run ./service -goals -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' $(GOALS)
 
 .PHONY: bench-before

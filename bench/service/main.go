@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.IntVar(&o.requests, "requests", 50_000, "requests of one measurement")
 	flags.Only(&o.only, "measure only what matches this `regexp`, such as store/memory/allowed/1")
 	frames := flags.Bool("frames", false, "with -bare: read frames instead of running a gRPC server")
-	showGoals := flags.Bool("goals", false, "measure only the goals of the way to Redis, beside envoyproxy/ratelimit and a frame reader")
+	showGoals := flags.Bool("goals", false, "measure only the goals of the way to Redis, next to envoyproxy/ratelimit and a frame reader")
 	bare := flags.String("bare", "", "serve an answer, `METHOD=FILE`; what the benchmark runs as its bare server")
 	if err := flags.Parse(args); err != nil {
 		return err

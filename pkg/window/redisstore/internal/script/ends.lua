@@ -21,7 +21,7 @@ function holds.finish(s, deny)
   local released = s.cost > 0
   if released then
     cut(s, 0)
-  elseif deny > 0 and s.ended == 0 and s.held < most_holds then
+  elseif deny > 0 and s.ended == 0 and s.active < most_holds then
     put(s, math.ceil((s.now + deny) / 1000), 0)
   elseif s.front > s.stored and (find_hold(s, s.stored) or s.front) < s.front then
     write(s) -- it must not come back with the clock

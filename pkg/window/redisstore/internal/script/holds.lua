@@ -81,22 +81,22 @@ local function prepare()
   -- compact makes a log small, whatever its size: bytes then have all of its holds, and no holes.
   function compact(s)
     local bytes = call('GETRANGE', s.key, string.format('%d', 58 + 21 * s.front), string.format('%d', 57 + 21 * s.count))
-    local parts, begin, hold, held, passed = {}, 1, nil, 0, nil
+    local parts, begin, hold, active, passed = {}, 1, nil, 0, nil
     s.used, s.reserved = 0, 0
     for i = 0, s.count - s.front - 1 do
       local at = 21 * i + 1
       local stream, cost = read('>I8xxxxxxI7', bytes, at)
       if i + s.front == s.passed then
-        passed = held
+        passed = active
       end
       if stream == 0 then
         parts[#parts + 1] = sub(bytes, begin, at - 1)
         begin = at + 21
       else
         if i + s.front == s.hold then
-          hold = held
+          hold = active
         end
-        s.used, held = s.used + cost, held + 1
+        s.used, active = s.used + cost, active + 1
         if i + s.front >= s.passed then
           s.reserved = s.reserved + cost
         end
@@ -104,7 +104,7 @@ local function prepare()
     end
     parts[#parts + 1] = sub(bytes, begin)
     s.bytes, s.from, s.skip, s.large = table.concat(parts), 0, 0, false
-    s.front, s.passed, s.count, s.held, s.hold = 0, passed or held, held, held, hold
+    s.front, s.passed, s.count, s.active, s.hold = 0, passed or active, active, active, hold
   end
 
   -- set writes a slot of a large log in place.
@@ -119,14 +119,14 @@ end
 -- head reads the header of a log as a stream sees it, which holds nothing there. bytes are the first 730
 -- bytes or all. It returns nil if the value is not a log of holds. Of the result:
 --   bytes      have the slots from the slot from on, behind skip bytes
---   front, passed, count, held, used, reserved, next, last, last_cost: see holds.go
+--   front, passed, count, active, used, reserved, next, last, last_cost: see holds.go
 --   stored     front, as the value says
 --   large      it is written in place
 --   hold       the slot of the stream, or nil; cost, its cost
 function holds.head(key, bytes, stream)
   local s = {
     key = key, bytes = bytes, stream = stream, now = clock, from = 0, skip = 58, slots = 0, large = false,
-    front = 0, stored = 0, passed = 0, count = 0, held = 0, used = 0, reserved = 0, next = 0, last = 0, last_cost = 0, length = 0, cost = 0, ended = 0,
+    front = 0, stored = 0, passed = 0, count = 0, active = 0, used = 0, reserved = 0, next = 0, last = 0, last_cost = 0, length = 0, cost = 0, ended = 0,
   }
   if bytes == '' then
     return s
@@ -138,10 +138,10 @@ function holds.head(key, bytes, stream)
     size = call('STRLEN', key)
   end
   local kind, log_clock, sum, mark, _
-  kind, log_clock, mark, s.used, s.length, _, s.front, s.passed, s.count, s.held, s.reserved, s.next, s.last, s.last_cost = read('>BI7BI7I4I4I2I2I2I2I7I6I6I7', bytes)
+  kind, log_clock, mark, s.used, s.length, _, s.front, s.passed, s.count, s.active, s.reserved, s.next, s.last, s.last_cost = read('>BI7BI7I4I4I2I2I2I2I7I6I6I7', bytes)
   s.slots = (size - 58) / 21
   if kind ~= 165 or log_clock > latest_clock or (size - 58) % 21 ~= 0 or s.slots > most_slots_of_holds or s.front > s.passed or s.passed > s.count or s.count > s.slots
-    or s.held == 0 or s.held > s.count - s.front or s.held > most_holds or s.reserved > s.used or s.last > latest then
+    or s.active == 0 or s.active > s.count - s.front or s.active > most_holds or s.reserved > s.used or s.last > latest then
     return nil
   end
   s.large, s.stored = s.count > 32, s.front
@@ -196,7 +196,7 @@ local function verify(s)
       rest = rest + cost
     end
   end
-  return sum == s.used and rest == s.reserved and s.held == s.count - s.front and before == s.last and last_cost == s.last_cost
+  return sum == s.used and rest == s.reserved and s.active == s.count - s.front and before == s.last and last_cost == s.last_cost
 end
 
 -- bound makes the numbers possible, if the header contradicts the slots.
@@ -204,7 +204,7 @@ local function bound(s)
   if s.front == s.count then
     s.reserved, s.used = 0, 0
   end
-  s.used, s.held = math.max(s.used, s.reserved), math.min(math.max(s.held, 0), s.count - s.front)
+  s.used, s.active = math.max(s.used, s.reserved), math.min(math.max(s.active, 0), s.count - s.front)
 end
 
 -- pass passes the holds that have expired, and drops those that count no more. It returns false if a small log
@@ -223,7 +223,7 @@ function holds.pass(s)
         end
         s.reserved = math.max(s.reserved - cost, 0)
         if not s.terms then
-          s.held = s.held - 1
+          s.active = s.active - 1
         end
       end
       s.passed = s.passed + 1
@@ -239,7 +239,7 @@ function holds.pass(s)
       if gone(s, ends, cost) > s.now then
         break
       end
-      s.used, s.held = s.used - cost, s.held - 1
+      s.used, s.active = s.used - cost, s.active - 1
     end
     s.front = s.front + 1
   end
@@ -284,7 +284,7 @@ local function write(s, shrinks)
       s.front = s.front + 1
     end
     s.passed = math.min(math.max(s.passed, s.front), s.count)
-    if s.count <= 32 or s.slots > 2 * s.held + 32 then
+    if s.count <= 32 or s.slots > 2 * s.active + 32 then
       compact(s)
     elseif s.passed < s.count and s.passed ~= passed then
       local _
@@ -297,9 +297,9 @@ local function write(s, shrinks)
   elseif s.front > 0 then
     edit(s, s.front, 0, '')
   end
-  if s.held <= 0 or s.count == s.front then
+  if s.active <= 0 or s.count == s.front then
     call('UNLINK', s.key)
-    s.bytes, s.large, s.front, s.passed, s.count, s.held, s.used, s.reserved = '', false, 0, 0, 0, 0, 0, 0
+    s.bytes, s.large, s.front, s.passed, s.count, s.active, s.used, s.reserved = '', false, 0, 0, 0, 0, 0, 0
     return
   end
   if not s.large then
@@ -317,7 +317,7 @@ local function write(s, shrinks)
     length = s.length > 0 and s.length or s.terms.length
     keep = math.ceil((gone(s, s.last, s.last_cost) - s.last * 1000) / 1000000)
   end
-  local header = pack('>BI7BI7I4I4I2I2I2I2I7I6I6I7', 165, s.now, 0, s.used, length, keep, s.front, s.passed, s.count, s.held, s.reserved, s.next, s.last, s.last_cost)
+  local header = pack('>BI7BI7I4I4I2I2I2I2I7I6I6I7', 165, s.now, 0, s.used, length, keep, s.front, s.passed, s.count, s.active, s.reserved, s.next, s.last, s.last_cost)
   local life = math.max(s.last + 1000 * keep - math.floor(clock / 1000), 0) + 1000
   if s.large then
     call('SETRANGE', s.key, '0', header)
@@ -356,7 +356,7 @@ local function put(s, ends, cost)
     end
     edit(s, i, 0, hold)
   end
-  s.used, s.reserved, s.held, s.cost = s.used + cost, s.reserved + cost, s.held + 1, cost
+  s.used, s.reserved, s.active, s.cost = s.used + cost, s.reserved + cost, s.active + 1, cost
   write(s)
 end
 
@@ -370,7 +370,7 @@ local function cut(s, left)
   local _, ends = slot(s, i)
   local hold = left > 0 and pack('>c8I6I7', s.stream, ends, left)
   if not hold then
-    s.held, s.hold = s.held - 1, nil
+    s.active, s.hold = s.active - 1, nil
   end
   if s.large then
     s.trims_first, s.trims_last = i == s.front, i == s.count - 1
@@ -393,7 +393,7 @@ end
 local function pay(s)
   while s.front < s.passed do
     if slot(s, s.front) then
-      s.held = s.held - 1
+      s.active = s.active - 1
     end
     s.front = s.front + 1
   end

@@ -37,7 +37,7 @@ function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key
   if s.known then
     s.ended = math.max(s.ended, s.known.ended, holds.full(s.known, key) and s.known.till or 0)
   end
-  s.free = s.held < most_holds
+  s.free = s.active < most_holds
   if unit == 8 then
     s.room = true -- the check of the log decides
   elseif s.ended > 0 then
@@ -54,7 +54,7 @@ function holds.charge(key, s, cost)
     return -- the check of the log reserves
   end
   cost = math.min(cost, 4294967295)
-  if cost <= 0 or s.ended > 0 or s.cost > 0 or s.held >= most_holds then
+  if cost <= 0 or s.ended > 0 or s.cost > 0 or s.active >= most_holds then
     return
   end
   put(s, s.ends, cost)
