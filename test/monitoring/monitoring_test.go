@@ -60,7 +60,7 @@ descriptors:
       - key: remote_address
         rate_limit: {name: login, window: 1s, requests: 100000}
   - key: budget
-    rate_limit: {name: budget, unit: hour, requests_per_unit: 10, budget: {reserve: 1, hold: 1s}}
+    rate_limit: {name: budget, unit: hour, requests_per_unit: 5, budget: {reserve: 1, hold: 1s}}
 `
 	// pace is the pause of each caller. There are workers callers, so that some go on while others wait
 	// for a frozen rls.
@@ -204,7 +204,7 @@ func (s *scene) call(ctx context.Context, authz authv3.AuthorizationClient) {
 	}
 	if n%40 == 0 {
 		s.get(ctx, "/search", "key-1")
-		post(ctx, s.rls, "edge", `{"key": "budget", "value": "%d"}`, s.budgets.Add(1)/10, 1)
+		post(ctx, s.rls, "edge", `{"key": "budget", "value": "%d"}`, s.budgets.Add(1)/5, 1)
 	}
 	// The window is longer than a busy machine stalls. In a shorter one most hits after a stall
 	// find much room: they are denied then, but few are near the limit.
