@@ -15,7 +15,7 @@ import (
 )
 
 // A frameReader answers calls on the goroutine that reads their frames, with ordinary sockets. It
-// decides nothing: it decodes each request, and encodes one answer anew. So it shows what Go can do
+// decides nothing: it decodes each request, and encodes one answer. So it shows what Go can do
 // at best. It ignores the flow control of its clients, which allow more than their answers need.
 type frameReader struct {
 	answer           proto.Message

@@ -143,12 +143,8 @@ func (b *bench) contend(ctx context.Context, c *contender) error {
 				return nil
 			}
 		}
-		frame, err := s.frame()
+		body, err := b.writeFrame(s)
 		if err != nil {
-			return err
-		}
-		body := filepath.Join(b.dir, "request")
-		if err := os.WriteFile(body, frame, 0o600); err != nil {
 			return err
 		}
 		taken, err := b.sample(ctx, c.target, s, body)

@@ -126,14 +126,20 @@ func (b *bench) rows(c comparison, s scenario) []*row {
 	return all
 }
 
-// scenario measures the rows of one scenario, all of them in every round.
-func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*row) error {
+// writeFrame writes the request of a scenario into a file, and returns its path.
+func (b *bench) writeFrame(s scenario) (path string, err error) {
 	frame, err := s.frame()
 	if err != nil {
-		return err
+		return "", err
 	}
-	body := filepath.Join(b.dir, "request")
-	if err := os.WriteFile(body, frame, 0o600); err != nil {
+	path = filepath.Join(b.dir, "request")
+	return path, os.WriteFile(path, frame, 0o600)
+}
+
+// scenario measures the rows of one scenario, all of them in every round.
+func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*row) error {
+	body, err := b.writeFrame(s)
+	if err != nil {
 		return err
 	}
 	var answer proto.Message

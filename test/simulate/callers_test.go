@@ -170,7 +170,7 @@ func (c *caller) stream(cost uint64) {
 		c.sleep(time.Duration(c.r.ExpFloat64() * float64(60*time.Millisecond)))
 	}
 	if c.key.Limit.Window != total && c.r.IntN(10) == 0 || c.key.Hold == time.Second && c.r.IntN(10) == 0 {
-		return // its end is never told
+		return // nothing reports its end
 	}
 	end := c.begin(0, "")
 	end.stream, end.ending, end.paid = o.stream, ending, paid

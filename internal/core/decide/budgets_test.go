@@ -290,7 +290,7 @@ func TestSettlements(t *testing.T) {
 	}
 }
 
-// TestBudgetWait: a request that has no room only because of what others have reserved is told to come back soon, because they
+// TestBudgetWait: a request that has no room only because of what others have reserved gets a short wait, because they
 // may end at any time.
 func TestBudgetWait(t *testing.T) {
 	for name, tt := range map[string]struct {

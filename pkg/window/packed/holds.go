@@ -43,7 +43,7 @@ import (
 // A log of up to briefHolds slots is small: every write writes all of it, without holes. In a large one, a new hold
 // becomes the last slot, and a hold that goes becomes a hole, so that the write takes O(1) steps. If
 // the last hold goes, the slots behind the one before it are not in use. If fewer than half of the slots are
-// holds, the log is written anew. So is a log that gets a hold that does not end last.
+// holds, the whole log is written. So is a log that gets a hold that does not end last.
 //
 // Look checks all of a small log. Of a large one it checks only the header.
 const (
@@ -281,7 +281,7 @@ func (s *State) trim() {
 	s.passed = min(max(s.passed, v.live), v.total)
 }
 
-// compact removes all slots but the holds, and counts them anew.
+// compact removes all slots but the holds, and counts them again.
 func (s *State) compact() {
 	v := &s.view
 	to, passed, hold := 0, -1, -1

@@ -79,7 +79,7 @@ func TestCorruptHolds(t *testing.T) {
 	}
 }
 
-// TestWrongSum: a large log that contradicts itself is counted anew when it is written anew.
+// TestWrongSum: a large log that contradicts itself is counted again when all of it is written.
 func TestWrongSum(t *testing.T) {
 	log, now := heldBy(100)
 	log[atHoldSum+6], log[atRest+6] = 109, 108

@@ -355,7 +355,7 @@ func TestPlantedHolds(t *testing.T) {
 }
 
 // TestWrongSumInFlight plants a sum that contradicts the holds. A small log is corrupt. A large one is believed until it
-// is written anew, because most of its holds have gone.
+// is written as a whole, because most of its holds have gone.
 func TestWrongSumInFlight(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: servers.Redis(t)})
 	defer client.Close()
