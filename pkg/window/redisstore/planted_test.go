@@ -292,7 +292,7 @@ func TestPlantedHolds(t *testing.T) {
 	r := newRig(t)
 	rnd := rand.New(rand.NewPCG(8, 3))
 	corrupt, believed := 0, 0
-	for i := range 4000 {
+	for i := range 10000 {
 		clock := start
 		value := damageHolds(rnd, randomHolds(rnd, &clock))
 		clock += []int64{0, 1, -second, second, 9 * second, 10 * second}[rnd.IntN(6)]
