@@ -72,6 +72,8 @@ require (
 	go.yaml.in/yaml/v4 v4.0.0
 	// http2, hpack and httpguts, for grpc.transport unary; in tests dns/dnsmessage.
 	golang.org/x/net v0.62.0
+	// Tests: whether the other side has closed a TCP connection, as the kernel knows it.
+	golang.org/x/sys v0.49.0
 	// The width of a terminal, and whether there is one.
 	golang.org/x/term v0.47.0
 	// width: how many columns a character takes.
@@ -112,6 +114,5 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.10.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 )

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -93,16 +93,45 @@ func (b *backend) enter(ctx context.Context) (leave func()) {
 }
 
 // ended reports whether Envoy has ended the request: by a reset of the stream, or by closing the
-// connection, which the kernel knows before the server has read it.
+// connection. The kernel knows of that while the server still has bytes of the request to read.
 func (v *visit) ended() (ended bool) {
 	if v.request.Err() != nil || v.conn == nil {
 		return v.request.Err() != nil
 	}
 	err := v.conn.Control(func(fd uintptr) {
-		n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		ended = n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		ended = err != nil || info.State != unix.BPF_TCP_ESTABLISHED
 	})
 	return ended || err != nil
+}
+
+// TestEndedBehindUnreadBody: a request has ended when its connection is closed, even if the backend
+// has not read all of its body.
+func TestEndedBehindUnreadBody(t *testing.T) {
+	t.Parallel()
+	var b backend
+	arrived, read := make(chan *visit), make(chan struct{})
+	addr := stack.ServeHTTP(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		defer b.enter(r.Context())()
+		for v := range b.visits {
+			arrived <- v
+		}
+		<-read
+	}))
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n")
+	v := <-arrived
+	defer close(read)
+	_, _ = io.WriteString(conn, "some")
+	if v.ended() {
+		t.Error("an open connection counts as closed")
+	}
+	conn.Close()
+	process.Eventually(t, "a closed connection", v.ended)
 }
 
 // ServeHTTP counts a request until its last bytes are written.
