@@ -33,6 +33,9 @@ const (
 	sentinelPeriod         = "500"
 	sentinelTiltPeriod     = "1000"
 	sentinelDownAfterFixed = "2500"
+
+	// In milliseconds, and longer than a failover takes.
+	handOverTime = "60000"
 )
 
 // SentinelOptions say what a Sentinel set is like. The zero value has no
@@ -257,6 +260,39 @@ func (set *SentinelSet) Failover() {
 	if err != nil {
 		set.t.Fatalf("servers: failover: %v", err)
 	}
+}
+
+// HandOver makes a Sentinel begin to replace a running master, which takes no more writes. So the
+// next master has all of them.
+func (set *SentinelSet) HandOver() {
+	set.t.Helper()
+	master := set.Master()
+	// The Sentinel disconnects the clients that wait for its end.
+	if _, err := master.Do("CLIENT", "PAUSE", handOverTime, "WRITE"); err != nil {
+		set.t.Fatalf("servers: handing over: %v", err)
+	}
+	if err := eventually(set.t, func() error { return set.copied(master) }); err != nil {
+		set.t.Fatalf("servers: handing over: %v", err)
+	}
+	set.Failover()
+}
+
+// copied returns nil if all running replicas have what the master has.
+func (set *SentinelSet) copied(master *RedisServer) error {
+	reply, err := master.do(stateTimeout, "INFO", "replication")
+	if err != nil {
+		return err
+	}
+	want := field(replyText(reply), "master_repl_offset")
+	for _, s := range set.Replicas() {
+		if reply, err = s.do(stateTimeout, "INFO", "replication"); err != nil {
+			return err
+		}
+		if got := field(replyText(reply), "slave_repl_offset"); got != want {
+			return fmt.Errorf("%s has %s of %s bytes", s.Addr(), got, want)
+		}
+	}
+	return nil
 }
 
 // WaitMaster waits until all running Sentinels name the same master, which is not
