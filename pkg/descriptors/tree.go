@@ -64,11 +64,11 @@ type Tree[R any] struct{ root level[R] }
 // does not depend on their number. It tries a few patterns of a key one after the other, and of many
 // those that have one end in common with the value.
 type level[R any] struct {
-	keys map[string]*keyNode[R]
-	few  []*keyNode[R] // all of keys if they are few: comparing takes less time than a hash
+	keys   []*keyNode[R]
+	byName map[string]*keyNode[R] // the keys; nil if they are few: comparing takes less time than a hash
 }
 
-// fewKeys is the most keys of level.few, and fewPatterns the most patterns of a key without an index.
+// fewKeys is the most keys of a level without level.byName, and fewPatterns the most patterns of a key without an index.
 const fewKeys, fewPatterns = 4, 16
 
 // keyNode holds the child nodes with one key.
@@ -119,15 +119,18 @@ func (t *Tree[R]) Add(path []Node, rule R) error {
 
 // child returns the node for p in l. It creates a missing node.
 func (l *level[R]) child(p Node) *node[R] {
-	k := l.keys[p.Key]
+	k := l.key(p.Key)
 	if k == nil {
 		k = &keyNode[R]{key: p.Key}
-		if l.keys == nil {
-			l.keys = make(map[string]*keyNode[R])
-		}
-		l.keys[p.Key] = k
-		if l.few = append(l.few, k); len(l.keys) > fewKeys {
-			l.few = nil
+		l.keys = append(l.keys, k)
+		switch {
+		case l.byName != nil:
+			l.byName[k.key] = k
+		case len(l.keys) > fewKeys:
+			l.byName = make(map[string]*keyNode[R])
+			for _, k := range l.keys {
+				l.byName[k.key] = k
+			}
 		}
 	}
 	if p.AnyValue {
@@ -155,19 +158,23 @@ func (l *level[R]) child(p Node) *node[R] {
 	return n
 }
 
+// key returns the child nodes with a key, or nil.
+func (l *level[R]) key(name string) *keyNode[R] {
+	if l.byName != nil {
+		return l.byName[name]
+	}
+	for _, k := range l.keys {
+		if k.key == name {
+			return k
+		}
+	}
+	return nil
+}
+
 // find returns the node that an entry takes, or nil. It takes the cost of trying patterns from steps.
 // If that is negative afterwards, it has not tried all, and the result means nothing.
 func (l *level[R]) find(e *Entry, steps *int) *node[R] {
-	var k *keyNode[R]
-	if len(l.keys) > fewKeys {
-		k = l.keys[e.Key]
-	}
-	for _, one := range l.few {
-		if one.key == e.Key {
-			k = one
-			break
-		}
-	}
+	k := l.key(e.Key)
 	if k == nil {
 		return nil
 	}
@@ -302,18 +309,18 @@ func (p Position[R]) Below() map[string][]Node {
 		return nil
 	}
 	all := make(map[string][]Node, len(p.below.keys))
-	for key, k := range p.below.keys {
+	for _, k := range p.below.keys {
 		nodes := make([]Node, 0, len(k.values)+len(k.patterns)+1)
 		for value := range k.values {
-			nodes = append(nodes, Node{Key: key, Value: value})
+			nodes = append(nodes, Node{Key: k.key, Value: value})
 		}
 		for i := range k.patterns {
-			nodes = append(nodes, Node{Key: key, Value: k.patterns[i].text, Pattern: true})
+			nodes = append(nodes, Node{Key: k.key, Value: k.patterns[i].text, Pattern: true})
 		}
 		if k.alone != nil {
-			nodes = append(nodes, Node{Key: key, AnyValue: true})
+			nodes = append(nodes, Node{Key: k.key, AnyValue: true})
 		}
-		all[key] = nodes
+		all[k.key] = nodes
 	}
 	return all
 }

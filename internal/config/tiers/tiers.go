@@ -90,7 +90,8 @@ func Read(o Options, src files.File) *File {
 	t := tiersReader{Options: o, file: src.Name, lines: make(map[string]int), values: make(map[string]int)}
 	t.result.labels = make(map[labelValue]*labelLine)
 	t.read(src)
-	return &t.result
+	result := t.result // a pointer into t would keep all of the options, and what they point to
+	return &result
 }
 
 // tiersReader turns a tiers file into a directory.

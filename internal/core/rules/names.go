@@ -10,8 +10,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// labelOf returns domain|key=value/key for messages.
-func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) string {
+// pathText returns key=value/key for messages.
+func pathText(secrets *tier.Secrets, path []descriptors.Node) string {
 	parts := make([]string, len(path))
 	for i, n := range path {
 		if !n.Open() && secrets.Hides(n.Key) {
@@ -19,7 +19,7 @@ func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) stri
 		}
 		parts[i] = n.String()
 	}
-	return domain + "|" + strings.Join(parts, "/")
+	return strings.Join(parts, "/")
 }
 
 // OverrideName is the name of a limit that came with a descriptor for which there is no rule.
@@ -36,9 +36,9 @@ func ValidName(name string) bool { return tier.ValidLabelName(name) }
 const maxShownName = 1 << 10
 
 // nameOf makes a name from a path: its keys and fixed values joined by dots, without
-// values of API keys. If they are too long, the name ends with a digest of label, the whole
+// values of API keys. If they are too long, the name ends with a digest of the whole
 // path as text. Otherwise many rules of one long path would have one name.
-func nameOf(secrets *tier.Secrets, path []descriptors.Node, label string) string {
+func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
 	var parts []string
 	for _, n := range path {
 		parts = append(parts, n.Key)
@@ -50,7 +50,7 @@ func nameOf(secrets *tier.Secrets, path []descriptors.Node, label string) string
 	if len(text) <= maxName {
 		return plainName(text)
 	}
-	digest := sha256.Sum256([]byte(label))
+	digest := sha256.Sum256([]byte(pathText(secrets, path)))
 	end := "-" + hex.EncodeToString(digest[:nameDigest])
 	return plainName(text[:maxName-len(end)]) + end
 }

@@ -72,7 +72,7 @@ func (r *Rule) uses(key string) bool {
 func (dom *Domain) takeOnce(r *Rule, others []*Rule) error {
 	if of := dom.Once; of != nil {
 		if entry := of.Charge.Once.Entry; r.uses(entry) {
-			return fmt.Errorf("the entry %s has the idempotency keys of charge_once of the rule %s, so no rule of the domain can use it: rename one of the two", entry, of.is.label)
+			return fmt.Errorf("the entry %s has the idempotency keys of charge_once of the rule %s, so no rule of the domain can use it: rename one of the two", entry, of)
 		}
 		return nil
 	}
@@ -81,7 +81,7 @@ func (dom *Domain) takeOnce(r *Rule, others []*Rule) error {
 	}
 	for _, other := range others {
 		if other.Domain == r.Domain && other.uses(r.Charge.Once.Entry) {
-			return fmt.Errorf("charge_once takes the entry %s, and the rule %s uses it too: rename one of the two", r.Charge.Once.Entry, other.is.label)
+			return fmt.Errorf("charge_once takes the entry %s, and the rule %s uses it too: rename one of the two", r.Charge.Once.Entry, other)
 		}
 	}
 	dom.Once = r

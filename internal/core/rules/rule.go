@@ -49,18 +49,17 @@ type derived struct {
 	owner       *Rules // the generation of the rule
 	number      int    // in All; -1 for limits that come with descriptors
 	id          descriptors.RuleID
-	label       string
 	given       string       // the name in the file
 	shown       string       // given, or Name if given is no text for a header
 	storeError  OnStoreError // never StoreErrorUnset
 	scope       window.Scope // the number of Scope
+	reports     bool         // Rules.ReportUsage, if the file does not say how the rule charges
+	unsaid      bool         // see Rule.ChargeUnsaid
+	seriesByKey bool         // Rule.SeriesByValue
 	parts       []Part
 	subject     int    // index of the subject's entry in the path; -1: not in the path
 	hidden      []bool // levels whose values must not be shown
 	byTier      map[string]*Terms
-	reports     bool // Rules.ReportUsage, if the file does not say how the rule charges
-	unsaid      bool // see Rule.ChargeUnsaid
-	seriesByKey bool // Rule.SeriesByValue
 }
 
 // Charge says how much a request is charged, and when. The zero value charges the cost of each
@@ -143,8 +142,13 @@ type Part struct {
 func (r *Rule) ID() descriptors.RuleID { return r.is.id }
 
 // String returns the rule's domain and path for messages: like its id, but without the
-// digests of API keys.
-func (r *Rule) String() string { return r.is.label }
+// digests of API keys. It is empty for [Domain.Override], and before [Rules.Add].
+func (r *Rule) String() string {
+	if r.is.owner == nil || len(r.Path) == 0 {
+		return ""
+	}
+	return r.Domain + "|" + pathText(r.is.owner.who.Secrets, r.Path)
+}
 
 // Hides reports whether the values of a level of Path must not be shown.
 func (r *Rule) Hides(level int) bool { return r.is.hidden[level] }

@@ -237,13 +237,12 @@ func (r *Rule) derive(rs *Rules) error {
 			r.is.parts = append(r.is.parts, Part{Level: i, Secret: secrets.Is(n.Key)})
 		}
 	}
-	r.is.label = labelOf(secrets, r.Domain, r.Path)
 	r.is.id = descriptors.NewRuleID(r.Domain, r.Path)
 	if len(r.is.given) > maxShownName || !httpfield.ValidValue(r.is.given) || !utf8.ValidString(r.is.given) {
 		r.is.shown = plainName(r.is.given)
 	}
 	if r.Name = plainName(r.Name); r.Name == "" {
-		r.Name = nameOf(secrets, r.Path, strings.TrimPrefix(r.is.label, r.Domain+"|"))
+		r.Name = nameOf(secrets, r.Path)
 	}
 	if r.is.subject = r.SubjectLevel(secrets); r.is.subject >= 0 {
 		r.Subject = r.Path[r.is.subject].Key
