@@ -17,8 +17,7 @@
 // The promises are functions, named by their sentences. A run that breaks one prints its seed, and the shortest
 // story that it finds: one line for each event.
 //
-// In half of the runs on single servers, calls that come together pause and share a send. On a cluster they do not:
-// the order in which its nodes are asked follows from no seed.
+// In half of the runs, calls that come together pause and share a send.
 //
 // A call is charged at a moment between its begin and its end, by a clock that faults may set. So a
 // promise is broken only if no choice of these moments keeps it.

@@ -128,7 +128,7 @@ func newPlan(seed uint64) *plan {
 	add(keySpec{Limit: window.Limit{Hits: 20 + r.Uint64N(40), Window: total}, Refunds: true, Callers: 3, Think: think(200), Costs: 4, Joins: -1})
 	add(keySpec{Limit: window.Limit{Hits: 60 + r.Uint64N(200), Window: total}, Tiers: true, Callers: 3, Think: think(120), Costs: 2, Joins: -1})
 	p.Faults = newFaults(r, p)
-	p.Pauses = !p.Cluster && r.IntN(2) == 0 // the nodes of a cluster are flushed in no order
+	p.Pauses = r.IntN(2) == 0
 	return p
 }
 

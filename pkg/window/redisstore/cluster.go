@@ -133,20 +133,16 @@ const clusterAddress = "cluster"
 
 // nodeOf returns the node of a server's client.
 func (s *Store) nodeOf(client *redis.Client) *node {
-	if n, ok := s.nodes.Load(client); ok {
-		return n.(*node)
-	}
-	n, _ := s.nodes.LoadOrStore(client, s.newNode(client, client.Options().Addr))
-	return n.(*node)
+	return s.nodes.Of(client, func() *node { return s.newNode(client, client.Options().Addr) })
 }
 
-// all yields every node.
+// all yields every node, in the order in which they were found.
 func (s *Store) all(yield func(*node) bool) {
 	if s.single != nil {
 		yield(s.single)
 		return
 	}
-	s.nodes.Range(func(_, n any) bool { return yield(n.(*node)) })
+	s.nodes.All(yield)
 }
 
 // forget removes a node that is no longer asked.

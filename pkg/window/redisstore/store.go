@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/ending"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/ordered"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
@@ -122,8 +123,8 @@ type scripts struct{ take, takeBack, logs, ends script.Script }
 
 // nodes are those of a cluster, and what calls pause for, by priority.
 type nodes struct {
-	sync.Map // *redis.Client -> *node
-	lanes    [window.PriorityHigh - window.PriorityLow + 1]lane
+	ordered.Map[Client, *node]
+	lanes [window.PriorityHigh - window.PriorityLow + 1]lane
 }
 
 // A life ends what runs in the background of a store.
