@@ -80,8 +80,7 @@ func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Readi
 	var touched uint64
 	for _, id := range ids {
 		shard, _ := s.shardOf(id)
-		holds, _ := s.shardOf(holdsID(id))
-		touched |= 1<<shard | 1<<holds
+		touched |= 1 << shard
 	}
 	packed := make([][]byte, len(ids))
 	s.lock(touched)
@@ -93,8 +92,6 @@ func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Readi
 			packed[i] = l.packed
 			sh.remove(l)
 		}
-		shard, hash = s.shardOf(holdsID(id))
-		sh = &s.shards[shard]
 		if l := sh.find(holdsID(id), hash); l != nil {
 			sh.remove(l)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore/internal/streamrecord"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
@@ -19,7 +20,7 @@ import (
 // Numbers are big-endian.
 //
 //	magic     19  "slidegate-memstore\n"
-//	version    1  5
+//	version    1  7
 //	clock      8  the store's clock when Save began, microseconds since 1970
 //	logs          each:
 //	  key      4  its length, at least 1
@@ -35,7 +36,7 @@ import (
 //	checksum   4  CRC-32C of everything before
 const (
 	snapshotMagic   = "slidegate-memstore\n"
-	snapshotVersion = 6
+	snapshotVersion = 7
 
 	logHeaderBytes = 4 + 4 + 8 + 4
 	trailerBytes   = 8 + 8 + 4
@@ -291,8 +292,8 @@ func (l *loader) readLog() (bool, error) {
 // judge returns an error that says what is wrong with the bytes of a log.
 func (l *loader) judge(id window.LogID) error {
 	if id.Policy == streams {
-		s, ok := readStream(l.packed)
-		if !ok || len(id.Key) != streamIDLen || s.until > maxSnapshotClock/1000 {
+		s, ok := streamrecord.Read(l.packed)
+		if !ok || len(id.Key) != streamIDLen || s.Until > maxSnapshotClock/1000 {
 			return badSnapshot("what it says of a stream cannot be")
 		}
 		return nil

@@ -176,6 +176,9 @@ func (s *Store) shardOf(id window.LogID) (uint, uint32) {
 	if id.Policy == streams {
 		return s.shardOfStream(streamOf(id))
 	}
+	if id.Policy >= holdsOf {
+		id.Policy -= holdsOf
+	}
 	return s.spread(maphash.String(s.seed, id.Key) + uint64(nameOf(id))*golden)
 }
 

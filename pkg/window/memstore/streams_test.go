@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore/internal/streamrecord"
 )
 
 // inFlight returns a check of a stream for one place of so many.
@@ -133,7 +134,7 @@ func TestLogsOfStreamsAreUsedAgain(t *testing.T) {
 			stream++
 			take(t, s, inFlight(key(stream), stream, 10_000))
 			i, hash := s.shardOfStream(stream)
-			if got, want := cap(s.shards[i].stream(stream, hash).packed), streamBytes(atKeys+keySize+len(key(stream))); got != want {
+			if got, want := cap(s.shards[i].stream(stream, hash).packed), streamBytes(streamrecord.HeadBytes+streamrecord.EntrySize(&window.Check{Key: key(stream)})); got != want {
 				t.Fatalf("stream %d has %d bytes, want %d", stream, got, want)
 			}
 		}

@@ -33,7 +33,9 @@ func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
 		case c.Stream == 0 && !c.RecordsOnce():
 			return s.takeOne(c, &decisions[0])
 		case c.Stream != 0 && c.Budget == nil && !c.Mode.Unconditional():
-			return s.takeInFlight(c, &decisions[0])
+			return s.takeInFlight(c, &decisions[0], nil)
+		case c.Budget != nil:
+			return s.takeReserving(c, &decisions[0])
 		}
 	}
 	folded, answer := window.Fold(checks)
@@ -85,8 +87,20 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 	return nil
 }
 
-// takeInFlight is takeGroup for one check in flight, which no mode records unconditionally.
-func (s *Store) takeInFlight(c *window.Check, d *window.Decision) error {
+// takeReserving is takeGroup for one check with a budget.
+//
+//go:noinline
+func (s *Store) takeReserving(c *window.Check, d *window.Decision) error {
+	more := scratches.Get().(*scratch)
+	err := s.takeInFlight(c, d, &more.reserved[0])
+	more.reserved[0].log = nil // not to keep it from the collector
+	scratches.Put(more)
+	return err
+}
+
+// takeInFlight is takeGroup for one check of a stream that no mode records unconditionally: in flight, or with what is
+// reserved of its log.
+func (s *Store) takeInFlight(c *window.Check, d *window.Decision, reserved *reservedLog) error {
 	if answer, ok := window.WithoutLog(c); ok {
 		*d = answer
 		return nil
@@ -97,13 +111,17 @@ func (s *Store) takeInFlight(c *window.Check, d *window.Decision) error {
 		verdict window.Verdict
 	)
 	touched := 1<<s.locate(&a, c) | s.locateStream(&flight)
+	a.reserved = reserved
 	s.lock(touched)
 	defer s.unlock(touched)
 
 	now := s.clock().Microseconds()
+	if !covered(c, now) {
+		return errPeriod
+	}
 	flight.look()
 	flight.inform(c, &a, now)
-	a.look(c, now)
+	a.lookBoth(c, now)
 	a.judge(c, &verdict)
 	if a.charged = c.Mode.Charged(verdict.Allowed(), a.room); a.charged {
 		if !flight.fits(c, &a) {
@@ -111,10 +129,18 @@ func (s *Store) takeInFlight(c *window.Check, d *window.Decision) error {
 				return err
 			}
 		}
-		a.record(c, now)
+		if reserved != nil {
+			a.reserve(c, now)
+		} else {
+			a.record(c, now)
+		}
 		flight.record(c, &a, now)
 	}
-	a.state.Answer(c, a.room, d)
+	if reserved != nil {
+		reserved.state.Answer(&a.state, c, a.room, d)
+	} else {
+		a.state.Answer(c, a.room, d)
+	}
 	return nil
 }
 
@@ -122,8 +148,12 @@ func (s *Store) takeInFlight(c *window.Check, d *window.Decision) error {
 //
 //go:noinline
 func (s *Store) makeRoomInFlight(c *window.Check, a *checkState, flight *streamState, touched uint64, now int64) error {
-	group := [2]checkState{*a, {log: flight.log}} // makeRoom does not drop their logs
-	return s.makeRoom([]window.Check{*c}, group[:], &extra{flight: *flight}, touched, now)
+	group := [3]checkState{*a, {log: flight.log}} // makeRoom does not drop their logs
+	more := extra{flight: *flight}
+	if a.reserved != nil {
+		more.reserved, group[2].log = []reservedLog{*a.reserved}, a.reserved.log
+	}
+	return s.makeRoom([]window.Check{*c}, group[:], &more, touched, now)
 }
 
 // takeMore is takeGroup for checks that may have a stream or idempotency records. What it needs besides is not
@@ -157,7 +187,8 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 	var verdict window.Verdict
 	touched, unconditional := s.locateGroup(checks, group, decisions, &verdict)
 	if more != nil {
-		touched |= s.locateStreamOf(&more.flight, checks, group) | s.onceRecordsOf(more, checks, group) | s.reservedOf(more, checks, group)
+		touched |= s.locateStreamOf(&more.flight, checks, group) | s.onceRecordsOf(more, checks, group)
+		more.reservedOf(checks, group)
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -216,9 +247,7 @@ func recordRest(checks []window.Check, group []checkState, now int64) {
 		switch c, a := &checks[i], &group[i]; {
 		case a.shard == nil || !a.charged || c.Mode.Unconditional():
 		case a.reserved != nil:
-			a.reserved.state.Reserve(&a.state, c)
-			a.reserved.keep()
-			a.keep(c, now)
+			a.reserve(c, now)
 		default:
 			a.record(c, now)
 		}
@@ -229,7 +258,7 @@ func recordRest(checks []window.Check, group []checkState, now int64) {
 func (a *checkState) lookBoth(c *window.Check, now int64) {
 	a.look(c, now)
 	if a.reserved != nil {
-		a.reserved.look(c, now, a.fresh, a.ended)
+		a.reserved.look(a, c, now)
 	}
 }
 
@@ -311,7 +340,7 @@ type checkState struct {
 	hash     uint32
 	room     bool
 	charged  bool
-	fresh    bool         // the stream of the check holds nothing in the log
+	holdEnds int64        // of the stream of the check: see [packed.State.LookHold]
 	paid     bool         // the check is a repeat
 	cut      bool         // a part of the cost was not recorded
 	ended    int64        // until when the stream of the check is denied, in milliseconds; or 0
@@ -340,10 +369,8 @@ func (a *checkState) look(c *window.Check, now int64) {
 	case c.Limit.Policy == window.Sliding:
 		a.state.View().Look(packed, now, c.Limit.Window) // most checks: one call less
 		return
-	case a.fresh:
-		a.state.LookNew(packed, now, c)
 	default:
-		a.state.Look(packed, now, c)
+		a.state.LookHold(packed, now, c, a.holdEnds)
 	}
 	if a.ended > 0 {
 		a.state.Ended(a.ended)
@@ -388,6 +415,13 @@ func (a *checkState) record(c *window.Check, now int64) {
 	default:
 		a.state.Charge(c)
 	}
+	a.keep(c, now)
+}
+
+// reserve lets the stream of a check hold its cost.
+func (a *checkState) reserve(c *window.Check, now int64) {
+	a.reserved.state.Reserve(&a.state, c)
+	a.reserved.keep(a, c)
 	a.keep(c, now)
 }
 

@@ -56,13 +56,12 @@ func (t *terms) forgets(at int64) int64 {
 }
 
 // Look fills h in with the holds of a check's log, as the stream of the check sees them, at the time clock.
-// fresh says that the stream is known to hold nothing in the log: see [State.LookNew]. The arguments are
-// otherwise those of [State.Look].
-func (h *Reserved) Look(holds []byte, clock int64, c *window.Check, fresh bool) {
+// ends is that of [State.LookHold]. The arguments are otherwise those of [State.Look].
+func (h *Reserved) Look(holds []byte, clock int64, c *window.Check, ends int64) {
 	h.terms = termsOf(c)
 	s := &h.State
 	s.policy, s.ofBudget = window.InFlight, true
-	s.lookHolds(holds, clock, c.Budget.Hold, c.Stream, fresh)
+	s.lookHolds(holds, clock, c.Budget.Hold, c.Stream, ends)
 	h.drop(false)
 }
 
@@ -109,16 +108,15 @@ func (h *Reserved) goneAt(ends int64, cost uint64) int64 {
 	return max(ends*coarse, h.terms.forgets(max(ends-h.length(), 0)*coarse))
 }
 
-// Until returns when the hold of the stream counts no more, in milliseconds. The stream holds something.
-func (h *Reserved) Until() int64 {
+// Until returns when the hold of the stream ends, and when it counts no more, in milliseconds. Without a hold it
+// returns zero.
+func (h *Reserved) Until() (ends, until int64) {
 	if !h.State.Holds() {
-		return 0
+		return 0, 0
 	}
-	return (h.gone(h.State.streamHold) + coarse - 1) / coarse
+	i := h.State.streamHold
+	return holdEnds(h.State.view.log, i), (h.gone(i) + coarse - 1) / coarse
 }
-
-// Growth returns by how many bytes the capacity of the holds grows if [Reserved.Reserve] reserves the check now.
-func (h *Reserved) Growth(c *window.Check) int { return h.State.growthHold(c) }
 
 // Room reports whether a check with a budget has room in its log, which [State.Look] has seen under the
 // whole limit. A stream that holds a cost already has room, and a stream that has ended has none.
@@ -136,13 +134,10 @@ func (h *Reserved) Room(log *State, c *window.Check) bool {
 // Reserve lets the stream hold the cost of the check, unless it holds one already or has ended, or the cost
 // is 0. It may also charge the log.
 func (h *Reserved) Reserve(log *State, c *window.Check) {
-	s, v := &h.State, &h.State.view
+	s := &h.State
 	cost := c.Cost // it has room, so it is below the limit
 	if cost == 0 || s.ended > 0 || s.Holds() || s.holds >= maxHolds {
 		return
-	}
-	if s.fresh && s.find(v.live, v.total) >= 0 {
-		return // see chargeHold
 	}
 	length := min(h.length(), h.terms.length)
 	h.pay(log, c)

@@ -25,7 +25,7 @@ func TestHoldsFull(t *testing.T) {
 		)
 		c.Cost = tt.cost
 		log.Look(nil, now, &c)
-		h.Look(b, now, &c, false)
+		h.Look(b, now, &c, 0)
 		h.Answer(&log, &c, h.Room(&log, &c), &d)
 		if d.HoldsFull != tt.full || d.Reserved != uint64(tt.holds) || d.HoldsFull && d.RetryAfter == 0 {
 			t.Errorf("%+v: %+v", tt, d)

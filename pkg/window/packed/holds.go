@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"sort"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ import (
 //
 // The slots are in the order of their ends, and later ones behind earlier ones with the same
 // end. So the expired holds are the first ones. Every write passes them; those of a budget count for longer: see
-// [Reserved]. No stream has two holds. A log without holds is removed.
+// [Reserved]. A log without holds is removed.
 //
 // A log of up to briefHolds slots is small: every write writes all of it, without holes. In a large one, a new hold
 // becomes the last slot, and a hold that goes becomes a hole, so that the write takes O(1) steps. If
@@ -200,6 +201,21 @@ func (s *State) find(from, to int) int {
 	return -1
 }
 
+// findEnding returns the hold of the stream, or -1. It probably ends at ends, unless that is zero.
+func (s *State) findEnding(ends int64) int {
+	v := &s.view
+	i := v.total
+	if ends > 0 {
+		i = v.live + sort.Search(v.total-v.live, func(i int) bool { return holdEnds(v.log, v.live+i) >= ends })
+	}
+	for ; i < v.total && holdEnds(v.log, i) == ends; i++ {
+		if binary.BigEndian.Uint64(v.log[atHolds+i*holdBytes:]) == uint64(s.stream) {
+			return i
+		}
+	}
+	return s.find(v.live, v.total)
+}
+
 // putHold adds a hold of the stream.
 func (s *State) putHold(ends int64, cost uint64) {
 	v := &s.view
@@ -239,11 +255,8 @@ func (s *State) grow() {
 	v.log = v.log[:max(need, len(v.log))]
 }
 
-// roomFor returns the capacity of a new log for so many slots and a quarter more.
-func roomFor(slots int) int {
-	const class = 16 // the allocator rounds up to this at least
-	return (atHolds + (slots+slots/4)*holdBytes + class - 1) / class * class
-}
+// roomFor returns the capacity of a new log for so many slots and a quarter more. The allocator rounds up to 16 at least.
+func roomFor(slots int) int { return (atHolds + (slots+slots/4)*holdBytes + 15) &^ 15 }
 
 // cutHold removes the hold of the stream.
 func (s *State) cutHold() {
@@ -376,7 +389,6 @@ func decodeHolds(b []byte) (Contents, error) {
 	var (
 		v         = &s.view
 		holds     = make([]Hold, 0, s.holds)
-		seen      = make(map[window.StreamID]bool, s.holds)
 		before    int64
 		sum, rest uint64
 	)
@@ -392,10 +404,7 @@ func decodeHolds(b []byte) (Contents, error) {
 			return Contents{}, notLog("hold %d is of no stream", i)
 		case h.Stream == 0:
 			continue
-		case seen[h.Stream]:
-			return Contents{}, notLog("hold %d is the second of its stream", i)
 		}
-		seen[h.Stream] = true
 		if sum += h.Cost; i >= s.passed {
 			rest += h.Cost
 		}

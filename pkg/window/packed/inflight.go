@@ -7,40 +7,41 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// LookNew is [State.Look] for a check whose stream holds nothing in the log and has not ended
-// there, as the caller knows. In flight, it takes O(1) steps, and one for each hold that has expired since the last
-// write. For other policies it is Look.
-func (s *State) LookNew(log []byte, clock int64, c *window.Check) {
+// NoHold says that a stream holds nothing in a log, and has not ended there.
+const NoHold int64 = -1
+
+// LookHold is [State.Look] for a check whose stream has a hold in the log that ends at ends, in milliseconds, as the
+// caller knows. In a large log, such a hold is found in O(log n) steps. With [NoHold] Look does not search for one, and a charge adds one. Zero
+// says that the end is not known, and any end may be wrong. For other policies than [window.InFlight] it is Look.
+func (s *State) LookHold(log []byte, clock int64, c *window.Check, ends int64) {
 	if s.policy = c.Limit.Policy; s.policy != window.InFlight {
 		s.Look(log, clock, c)
 		return
 	}
-	s.lookHolds(log, clock, c.Limit.Window, c.Stream, true)
+	s.lookHolds(log, clock, c.Limit.Window, c.Stream, ends)
 }
 
 // lookHolds is [State.Look] for a log of [window.InFlight], as a stream sees it. The
-// stream zero holds nothing and has not ended. fresh says that the same is known of the stream. length is
-// that of a hold.
-func (s *State) lookHolds(log []byte, clock int64, length time.Duration, stream window.StreamID, fresh bool) {
+// stream zero holds nothing and has not ended. ends is that of [State.LookHold]. length is that of a hold.
+func (s *State) lookHolds(log []byte, clock int64, length time.Duration, stream window.StreamID, ends int64) {
 	v := &s.view
-	v.frame = frame{}
-	v.log = log
+	v.frame, v.log, v.win = frame{}, log, length.Microseconds()
 	v.real = min(max(clock, 0), window.MaxClock)
 	v.now = v.real
-	v.win = length.Microseconds()
 	v.live, v.used, v.corrupt = 0, 0, false
 	s.flight = flight{stream: stream, streamHold: -1, ofBudget: s.ofBudget}
 	if len(log) == 0 || !s.readHeader() || !s.readHolds() || v.total <= briefHolds && !s.verify() {
-		v.log, v.corrupt = nil, len(log) > 0
+		if v.corrupt = len(log) > 0; v.corrupt {
+			v.log = nil // and otherwise it may have room
+		}
 		v.frame = frame{}
-		v.live, v.used = 0, 0
-		s.passed, s.holds, s.rest = 0, 0, 0
+		v.live, v.used, s.passed, s.holds, s.rest = 0, 0, 0, 0, 0
 		return
 	}
 	v.now = max(v.now, v.clock)
 	s.pass()
-	if s.fresh = fresh && v.total > briefHolds; !s.fresh {
-		s.streamHold = s.find(v.live, v.total)
+	if ends != NoHold || v.total <= briefHolds {
+		s.streamHold = s.findEnding(ends)
 	}
 	if s.streamHold >= 0 && holdCost(log, s.streamHold) == 0 && holdEnds(log, s.streamHold)*coarse > v.now {
 		s.ended = holdEnds(log, s.streamHold)
@@ -74,13 +75,9 @@ func (s *State) roomHolds(limit, cost uint64) bool {
 // chargeHold is [State.Charge] for a log of holds. It records nothing if the stream holds a
 // cost already, or has ended.
 func (s *State) chargeHold(c *window.Check) {
-	v := &s.view
 	cost := min(c.Cost, maxHoldCost)
 	if cost == 0 || s.ended > 0 || s.Holds() || s.stream == 0 || s.holds >= maxHolds {
 		return
-	}
-	if s.fresh && s.find(v.live, v.total) >= 0 {
-		return // the caller of LookNew did not know: no stream has two holds
 	}
 	s.putHold(s.holdEnd(), cost)
 }

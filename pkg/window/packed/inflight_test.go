@@ -57,7 +57,7 @@ func TestCorruptHolds(t *testing.T) {
 		for streams, small := range map[int]bool{briefHolds: true, briefHolds + 1: false} {
 			log, now := heldBy(streams)
 			tt.change(log)
-			for _, look := range []func(*State, []byte, int64, *window.Check){(*State).Look, (*State).LookNew} {
+			for _, look := range []func(*State, []byte, int64, *window.Check){(*State).Look, lookNew} {
 				var s State
 				c := flightOf(1000)
 				if look(&s, log, now, c); s.Corrupt() != (small || tt.always) || s.Corrupt() && (s.Log() != nil || !s.Room(c)) {
@@ -103,10 +103,10 @@ func TestHoldsOutOfOrder(t *testing.T) {
 	var s State
 	c, d := flightOf(1000), window.Decision{}
 	c.Limit.Hits, c.Cost = 40, 2
-	s.LookNew(log, now, c)
+	lookNew(&s, log, now, c)
 	s.Answer(c, s.Room(c), &d)
 	if want := 10 * time.Second; s.Corrupt() || d.Allowed || d.RetryAfter != want || d.ResetAfter != want {
-		t.Errorf("LookNew: corrupt %t, %+v, want a denial for %v", s.Corrupt(), d, want)
+		t.Errorf("corrupt %t, %+v, want a denial for %v", s.Corrupt(), d, want)
 	}
 }
 
@@ -148,15 +148,32 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestNewStreamThatHolds: no stream gets two holds, even if the caller of LookNew does not know of
-// the first one.
-func TestNewStreamThatHolds(t *testing.T) {
-	log, now := heldBy(40)
-	var s State
-	s.LookNew(log, now, flightOf(7))
-	s.Charge(flightOf(7))
-	if contents, err := Decode(s.Log()); err != nil || len(contents.Holds) != 40 {
-		t.Errorf("%d holds, error %v, want 40", len(contents.Holds), err)
+// lookNew is [State.LookHold] for a stream that holds nothing.
+func lookNew(s *State, log []byte, clock int64, c *window.Check) { s.LookHold(log, clock, c, NoHold) }
+
+// TestEndOfHold: a hold of a large log is found, whatever the caller knows of its end. Holds of the same end are told apart.
+func TestEndOfHold(t *testing.T) {
+	log, now := heldBy(100)
+	for stream := range window.StreamID(3) { // which end together
+		var s State
+		lookNew(&s, log, now, flightOf(201+stream))
+		s.Charge(flightOf(201 + stream))
+		log = s.Log()
+	}
+	contents, _ := Decode(log)
+	for _, h := range contents.Holds {
+		for _, ends := range []int64{0, h.Ends.Milliseconds(), h.Ends.Milliseconds() - 7, h.Ends.Milliseconds() + 7, 1, 1 << 47} {
+			var s State
+			if s.LookHold(log, now, flightOf(h.Stream), ends); !s.Holds() {
+				t.Errorf("stream %d holds nothing if its end is %d, and it is %d", h.Stream, ends, h.Ends.Milliseconds())
+			}
+		}
+	}
+	for _, ends := range []int64{NoHold, 0, contents.Holds[7].Ends.Milliseconds()} {
+		var s State
+		if s.LookHold(log, now, flightOf(1000), ends); s.Holds() {
+			t.Errorf("a stream without a hold holds something that ends at %d", ends)
+		}
 	}
 }
 

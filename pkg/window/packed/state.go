@@ -101,7 +101,6 @@ type flight struct {
 	stream     window.StreamID // of the check
 	streamHold int             // the hold of the stream, or -1
 	ended      int64           // until when the stream is denied because it has ended, in milliseconds; or 0
-	fresh      bool            // the stream was not searched for, because it has no hold
 	ofBudget   bool            // the holds are those of a Reserved
 	passed     int             // the first slot that has not expired
 	holds      int             // the number of holds
@@ -128,7 +127,7 @@ func (s *State) Look(log []byte, clock int64, c *window.Check) {
 		v.Look(log, clock, c.Limit.Window)
 		return
 	case window.InFlight:
-		s.lookHolds(log, clock, c.Limit.Window, c.Stream, false)
+		s.lookHolds(log, clock, c.Limit.Window, c.Stream, 0)
 		return
 	default:
 	}

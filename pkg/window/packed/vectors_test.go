@@ -295,7 +295,7 @@ func newHoldStep(log []byte, s vectorStep, win int64) (vectorStep, []byte) {
 	return playHoldStep(log, s, win, (*State).Look)
 }
 
-// playHoldStep is newHoldStep with State.Look or State.LookNew.
+// playHoldStep is newHoldStep with State.Look or lookNew.
 func playHoldStep(log []byte, s vectorStep, win int64, look func(*State, []byte, int64, *window.Check)) (vectorStep, []byte) {
 	var (
 		c     = s.check(window.InFlight, win)
@@ -336,7 +336,7 @@ func replayHolds(t *testing.T, v *vector, met map[string]int) {
 		was, _ := Decode(before)
 		isNew := !ends && !slices.ContainsFunc(was.Holds, func(h Hold) bool { return h.Stream == s.Stream })
 		if isNew {
-			again, after := playHoldStep(bytes.Clone(before), s, v.Window, (*State).LookNew)
+			again, after := playHoldStep(bytes.Clone(before), s, v.Window, lookNew)
 			if !reflect.DeepEqual(again, made[i]) || !bytes.Equal(after, log) {
 				t.Fatalf("%s, step %d, known to hold nothing: got\n%+v, want\n%+v", v.Name, i, again, made[i])
 			}

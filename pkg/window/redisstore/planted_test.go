@@ -276,7 +276,7 @@ func TestEndedHoldAmongOthers(t *testing.T) {
 	}
 	c = flight(100, 39, 1)
 	var state packed.State
-	state.LookNew(value, start, c)
+	state.LookHold(value, start, c, packed.NoHold)
 	var want window.Decision
 	state.Answer(c, state.Room(c), &want)
 	want.Unsettled = false
@@ -311,7 +311,7 @@ func TestPlantedHolds(t *testing.T) {
 		// A value that is corrupt may show only when Always is answered: after its charge.
 		if c.Mode != window.Always && rnd.IntN(2) == 0 && !bytes.Contains(value, binary.BigEndian.AppendUint64(nil, uint64(c.Stream))) {
 			streams = fmt.Sprintf("s%d{", i)
-			state.LookNew(bytes.Clone(value), clock, c)
+			state.LookHold(bytes.Clone(value), clock, c, packed.NoHold)
 		} else {
 			state.Look(bytes.Clone(value), clock, c)
 		}
