@@ -3,12 +3,16 @@ package redisstore_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
@@ -20,17 +24,64 @@ func TestBudgets(t *testing.T) {
 	addr := servers.Redis(t)
 	client, other := newClient(t, addr), newClient(t, addr)
 	n := 0 // every harness has its own keys and clock on the one server
+	met := make(map[string]int)
 	policytest.RunBudgets(t, windowtest.Options{Steps: 15_000}, func(t *testing.T) policytest.InFlightHarness {
 		n++
 		clockKey, o := fmt.Sprintf("clock%d", n), redisstore.Options{Prefix: fmt.Sprintf("test%d:", n)}
 		var clock time.Duration
+		twin := memstore.New(memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1})
 		return policytest.InFlightHarness{
 			Stores: []window.Store{redisstore.NewWithClock(t, client, o, clockKey), redisstore.NewWithClock(t, other, o, clockKey)},
 			SetNow: func(now time.Duration) { clock = epoch + now; setClock(t, client, clockKey, now) },
 			Epoch:  epoch,
-			Twin:   memstore.New(memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1}),
+			Twin:   twin,
+			Differs: func(t *testing.T, id window.LogID) string {
+				t.Helper()
+				return differs(t, twin, client, o.Prefix, id, met)
+			},
 		}
 	})
+	t.Logf("%v", met)
+	for _, what := range []string{"small", "large", "large with holes"} {
+		if met[what] == 0 {
+			t.Errorf("no reservations were compared that are %s", what)
+		}
+	}
+}
+
+// differs compares what is reserved of a log with what a store in memory saves, which leaves out what does not count any
+// more.
+func differs(t *testing.T, twin *memstore.Store, client *redis.Client, prefix string, id window.LogID, met map[string]int) string {
+	t.Helper()
+	var saved bytes.Buffer
+	if _, err := twin.Save(&saved); err != nil {
+		t.Fatal(err)
+	}
+	_, want, found := bytes.Cut(saved.Bytes(), []byte(id.Key+"\xa5"))
+	if !found {
+		return ""
+	}
+	got, err := client.Get(t.Context(), redisstore.KeyName(prefix, id)+":r").Bytes()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	const header, slot = 58, 21
+	if len(got) < header || !bytes.HasPrefix(want, redisstore.WithoutExpiry(got)[1:]) {
+		return fmt.Sprintf("Redis has\n%x\nand memory, before other logs,\na5%x", got, want[:min(len(want), len(got)+header)])
+	}
+	contents, err := packed.Decode(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch slots := (len(got) - header) / slot; {
+	case slots <= 32:
+		met["small"]++
+	case slots > len(contents.Holds):
+		met["large with holes"]++
+	default:
+		met["large"]++
+	}
+	return ""
 }
 
 // TestBudgetsCluster runs what needs no clock on a cluster, where streams and logs are on several

@@ -13,6 +13,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
+// WithoutExpiry returns a log as the memory store has it.
+var WithoutExpiry = withoutExpiry
+
 // MaxRequests is how many requests one call of the script decides at most.
 const MaxRequests = maxRequests
 

@@ -87,7 +87,7 @@ type budgetHistory struct {
 func runBudgetRandom(t *testing.T, h InFlightHarness, p window.Policy, steps int) {
 	seed := random.Seed(t)
 	const each = 100
-	for done := 0; done < steps && !t.Failed(); done += each {
+	for done := 0; done < steps && !t.Failed(); {
 		r := rand.New(rand.NewPCG(seed, 40))
 		b := budgetHistory{T: t, h: h, r: r, o: oracle.NewBudgets(h.Epoch), policy: p, prefix: fmt.Sprintf("{%d}", seed), grid: windowtest.Pick(r, micro, milli, time.Second), begun: map[window.StreamID]time.Duration{}}
 		b.limit = window.Limit{Policy: p, Hits: windowtest.Pick[uint64](r, 5, 20, 1000, 4_000_000_000, 500_000e6, window.MaxHits), Window: windowtest.Pick(r, time.Second, 7*time.Second, time.Minute, time.Hour)}
@@ -105,10 +105,15 @@ func runBudgetRandom(t *testing.T, h InFlightHarness, p window.Policy, steps int
 		}
 		b.budget = window.Budget{Hold: windowtest.Pick(r, time.Second, 5*time.Second, time.Minute), PerByte: windowtest.Pick(r, 0, 0, 0.25)}
 		b.now = 2*year + windowtest.UpTo(r, year).Truncate(micro)
-		if b.crowd = r.IntN(5) == 0; b.crowd {
+		if b.crowd = r.IntN(5) == 0 || done == 0; b.crowd {
 			b.limit.Hits, b.budget.Hold = 1000, time.Minute
 		}
-		for range each {
+		length := each
+		if b.crowd {
+			length *= 3
+		}
+		done += length
+		for range length {
 			if !b.step(seed) {
 				t.Fatalf("repeat this history alone with %s=%d", random.SeedVariable, seed)
 			}
@@ -132,13 +137,30 @@ func (b *budgetHistory) check(stream window.StreamID) window.Check {
 	return c
 }
 
-func (b *budgetHistory) step(seed uint64) bool {
-	r := b.r
-	pool, ends := uint64(6), 3
-	if b.crowd {
-		pool, ends = 90, 20
+// sameBytes compares the bytes of all logs with those of the twin.
+func (b *budgetHistory) sameBytes() bool {
+	if b.h.Differs == nil {
+		return true
 	}
-	switch r.IntN(5 * ends) {
+	for _, key := range []string{"a", "b"} {
+		id := window.LogID{Key: b.prefix + key, Policy: b.policy, Window: b.limit.Window}
+		if text := b.h.Differs(b.T, id); text != "" {
+			b.Errorf("%s\nthe log %s: %s", tail(b.past), key, text)
+			return false
+		}
+	}
+	return true
+}
+
+func (b *budgetHistory) step(seed uint64) (ok bool) {
+	r := b.r
+	pool, ends, still := uint64(6), 3, 15
+	if b.crowd {
+		if pool, still = 90, 100; len(b.past) < 100 {
+			ends = 20
+		}
+	}
+	switch r.IntN(still) {
 	case 0:
 		b.now += b.budget.Hold + windowtest.Pick(r, -micro, 0, milli, time.Second)
 	case 1:
@@ -152,6 +174,7 @@ func (b *budgetHistory) step(seed uint64) bool {
 	b.h.SetNow(b.now)
 	store := b.h.Stores[r.IntN(len(b.h.Stores))]
 	stream := window.StreamID(seed<<16 | 1 + r.Uint64N(pool))
+	defer func() { ok = ok && b.sameBytes() }()
 	if r.IntN(ends) > 0 {
 		c := b.check(stream)
 		want := b.o.Take(b.now, c)

@@ -30,6 +30,8 @@ type InFlightHarness struct {
 	Epoch time.Duration
 	// Twin is a store in memory with the same clock, or nil. [RunBudgets] compares all waits with it.
 	Twin window.Store
+	// Differs returns how the bytes of a log, and of what is reserved of it, differ from those of Twin. It is nil without Twin.
+	Differs func(t *testing.T, id window.LogID) string
 }
 
 // begin sets the clock, if the test may set it.
