@@ -134,3 +134,10 @@ type Releaser interface {
 	// may be called again: it may have done all, some or nothing.
 	End(ctx context.Context, end Ending) (Settled, error)
 }
+
+// A ReadyReleaser is a Releaser whose End waits only for short locks, as [Store.Take] does with [NoWait].
+type ReadyReleaser interface {
+	Releaser
+	// EndsAtOnce does nothing.
+	EndsAtOnce()
+}

@@ -17,7 +17,7 @@ func (c *Call) ending() bool { return c.req.Ending != "" && c.req.Stream != 0 &&
 // settle ends the stream of a prepared request. The store gets what the stream has cost under budgets
 // together with its end. Other costs of the request are charged if the stream had a hold.
 func (c *Call) settle(ctx context.Context, wait bool) (decided bool, err error) {
-	if !wait {
+	if !wait && !c.decider.releases.AtOnce() {
 		return false, nil
 	}
 	if c.Exceeds() != "" { // its costs are not complete

@@ -366,16 +366,35 @@ func TestPatienceDoesNotBlock(t *testing.T) {
 		if decided, err := c.Decide(t.Context(), window.MayWait); !decided || err != nil || !c.Verdict().Allowed {
 			t.Errorf("decided is %v with the error %v, want allowed", decided, err)
 		}
-		var end Call
-		f.Begin(&end, *stream("a", "via_upstream", "slidegate=end"))
-		if decided, _ := end.Decide(t.Context(), window.NoWait); decided {
-			t.Error("the end of a stream is decided without waiting, so it could block")
-		}
 		if took := time.Since(start); took != 0 {
 			t.Errorf("it took %v, want no time", took)
 		}
 		f.counts.want(t, "released 1")
 	})
+}
+
+// TestEndWithoutWaiting: an end that may block is decided only with waiting, and one in memory at once.
+func TestEndWithoutWaiting(t *testing.T) {
+	for _, blocks := range []bool{false, true} {
+		f := newFlight(t, func(o *Options) {
+			if blocks {
+				o.Store = struct {
+					window.Store
+					window.Releaser
+				}{o.Store, o.Store.(window.Releaser)}
+			}
+		})
+		f.charge("a")
+		var end Call
+		f.Begin(&end, *stream("a", "via_upstream", "slidegate=end"))
+		if decided, err := end.Decide(t.Context(), window.NoWait); decided == blocks || err != nil {
+			t.Errorf("blocks is %v: decided is %v with the error %v", blocks, decided, err)
+		}
+		if decided, err := end.Decide(t.Context(), window.MayWait); !decided || err != nil || !end.Verdict().Allowed {
+			t.Errorf("blocks is %v: decided is %v with the error %v after waiting", blocks, decided, err)
+		}
+		f.counts.want(t, "released 1")
+	}
 }
 
 // TestEndBeforeTheWait has a stream end after a request was denied, and before it begins to wait.

@@ -96,6 +96,12 @@ type Releases struct {
 	Store, Local window.Releaser
 }
 
+// AtOnce reports whether Release waits only for short locks.
+func (r Releases) AtOnce() bool {
+	_, ready := r.Store.(window.ReadyReleaser)
+	return ready && r.Local == nil
+}
+
 // A reserver is a local store that knows what streams have reserved there: the shared store charges it when they end.
 type reserver interface {
 	Reserved(stream window.StreamID) []window.Check

@@ -37,7 +37,7 @@ const (
 	maxSpareBytes = 144
 )
 
-var _ window.Releaser = (*Store)(nil)
+var _ window.ReadyReleaser = (*Store)(nil)
 
 // ofStream reports whether a log is the record of a stream.
 func (l *log) ofStream() bool { return l.key == "" }
@@ -335,6 +335,9 @@ func (s *Store) End(ctx context.Context, end window.Ending) (settled window.Sett
 	}
 	return settled, err
 }
+
+// EndsAtOnce implements [window.ReadyReleaser].
+func (*Store) EndsAtOnce() {}
 
 // noteEnd notes that a stream has ended, and returns the logs in which it may hold something.
 // Their keys are appended to buf. again says that the stream had ended before, and is denied.
