@@ -114,10 +114,25 @@ type SettledLog struct {
 	Reserved uint64
 	// Spent is what the log has recorded.
 	Spent uint64
-	// Late says that the reservation had expired.
-	Late bool
+	// Expired are the reservations of the log that have expired since it was written before. It may be all that
+	// the end has changed: then the others are zero, and Cost is -1.
+	Expired Expired
 	// Remaining is what remains afterwards of the limit, and OtherReserved what other streams have reserved of it.
 	Remaining, OtherReserved uint64
+}
+
+// Expired counts reservations that have expired: their costs are spent. Each is reported once, by the first decision or
+// end that writes to the log afterwards, if the log still counts it then.
+type Expired struct {
+	Holds uint64
+	Units uint64 // their costs
+}
+
+// Add counts one more, unless its cost is zero.
+func (e *Expired) Add(cost uint64) {
+	if cost > 0 {
+		e.Holds, e.Units = e.Holds+1, AddSaturating(e.Units, cost)
+	}
 }
 
 // A Releaser ends streams. Every store implements it. Implementations are safe

@@ -208,6 +208,9 @@ type Decision struct {
 	// Reserved is what streams have reserved in the log of a check with a [Budget], after the
 	// decision. Remaining does not count it. Reservations that have expired are not in it: they are spent.
 	Reserved uint64
+	// Expired are the reservations that have expired since the log of a check with a [Budget] was written before. It is
+	// zero unless the check has written to the log, also if the request was denied and the reservation is taken back.
+	Expired Expired
 	// HoldsFull is true if the check was denied only because the log has [MaxHolds] reservations.
 	HoldsFull bool
 	// Repeated is true if the check is a repeat of a charge with the same [Check.Once], or if the stream of a check with a

@@ -41,7 +41,7 @@ var labelValues = map[string][]string{
 		"unknown: it ended without a cost; on_unknown decided",
 		"above_estimate: it cost more than it had reserved",
 		"unreserved: it cost something and had reserved nothing",
-		"expired: it ended after hold; its estimate was spent",
+		"expired: it had not ended after hold; its estimate was spent",
 		"retried: Envoy tried it more than once",
 	},
 	"slidegate_authorizations_total": {

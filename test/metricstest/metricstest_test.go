@@ -46,7 +46,7 @@ func all(t *testing.T) *prometheus.Registry {
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), decide.OutcomeDenied)
 	m.Meter("edge", "per-key").Near(1)
 	m.Threshold("edge", "per-key", 80)
-	m.Meter("edge", "per-key").Budget(inflight.BudgetSettled, 1)
+	m.Meter("edge", "per-key").Budget(inflight.BudgetSettled, 1, 1)
 	metrics.Webhook(registry)
 	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
 	registry.MustRegister(metrics.SpansLost())

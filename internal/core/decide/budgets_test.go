@@ -65,8 +65,10 @@ type budgetCount struct {
 	rule string
 }
 
-func (b budgetCount) Budget(o inflight.BudgetOutcome, units uint64) {
-	b.c.add(fmt.Sprint(b.rule, " ", inflight.BudgetOutcomes[o], " ", units, ":"))
+func (b budgetCount) Budget(o inflight.BudgetOutcome, requests, units uint64) {
+	for range requests {
+		b.c.add(fmt.Sprint(b.rule, " ", inflight.BudgetOutcomes[o], " ", units, ":"))
+	}
 }
 
 // ask asks for a cost; a negative one stands for none.
@@ -429,7 +431,8 @@ func TestSettlementNamed(t *testing.T) {
 	}
 }
 
-// TestLateSettlement: an estimate that has expired is spent, and a late end corrects it.
+// TestLateSettlement: an estimate that has expired is spent, and a late end corrects it. What has expired is counted once, by
+// the next end or reservation.
 func TestLateSettlement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBudgets(t, nil)
@@ -440,9 +443,15 @@ func TestLateSettlement(t *testing.T) {
 		f.counts.n = nil
 		decide(t, f.Decider, ask("a", "via_upstream", 50, "tokens=x"))
 		f.stands("tokens=x", "left 920, reserved 0")
-		f.counts.want(t, "released 1, tokens expired 200: 1")
-		time.Sleep(59*time.Minute + time.Millisecond)
-		f.stands("tokens=x", "left 950, reserved 0") // the estimate without a stream is an hour old
+		f.counts.want(t, "released 1, tokens expired 230: 2, tokens settled 50: 1")
+		f.counts.n = nil
+		decide(t, f.Decider, ask("b", "", 7, "tokens=x"))
+		time.Sleep(time.Minute)
+		f.counts.n = nil
+		decide(t, f.Decider, ask("c", "", 8, "tokens=x"))
+		f.counts.want(t, "tokens expired 7: 1, tokens reserved 8: 1")
+		time.Sleep(58*time.Minute + time.Millisecond)
+		f.stands("tokens=x", "left 935, reserved 0") // the estimate without a stream is an hour old
 	})
 }
 

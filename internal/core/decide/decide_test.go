@@ -105,7 +105,7 @@ func (c counts) CutUpdate()                      { c["cut update"]++ }
 func (c counts) Ended(inflight.EndResult)        {}
 func (c counts) Misused()                        {}
 func (c count) Near(uint64)                      {}
-func (c count) Budget(o inflight.BudgetOutcome, units uint64) {
+func (c count) Budget(o inflight.BudgetOutcome, _, units uint64) {
 	c.c[c.name+" "+inflight.BudgetOutcomes[o]] += int(units)
 }
 func (c count) Denied(string, window.Policy, time.Duration) {}

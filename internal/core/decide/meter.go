@@ -69,8 +69,8 @@ type Meter interface {
 	// window is zero for window.InFlight. A limit that is not the rule's, but of one subject or
 	// one request, has the policy window.Sliding and the window zero.
 	Denied(tier string, p window.Policy, win time.Duration)
-	// Budget counts what happened to the cost of one stream, and its units.
-	Budget(o inflight.BudgetOutcome, units uint64)
+	// Budget counts what happened to the costs of streams, the number of their requests, and their units.
+	Budget(o inflight.BudgetOutcome, requests, units uint64)
 	// Detail counts in a series for the values of one request, for rules with
 	// detailed_metric or value_to_metric. It does not keep the bytes.
 	Detail(values []byte, o Outcome)
@@ -97,13 +97,13 @@ type Meters interface {
 // uncounted is Meters that count nothing.
 type uncounted struct{}
 
-func (uncounted) Meter(string, string) Meter                  { return uncounted{} }
-func (uncounted) UnknownDomain()                              {}
-func (uncounted) CutUpdate()                                  {}
-func (uncounted) Ended(inflight.EndResult)                    {}
-func (uncounted) Misused()                                    {}
-func (uncounted) Count(Outcome)                               {}
-func (uncounted) Budget(inflight.BudgetOutcome, uint64)       {}
-func (uncounted) Near(uint64)                                 {}
-func (uncounted) Denied(string, window.Policy, time.Duration) {}
-func (uncounted) Detail([]byte, Outcome)                      {}
+func (uncounted) Meter(string, string) Meter                    { return uncounted{} }
+func (uncounted) UnknownDomain()                                {}
+func (uncounted) CutUpdate()                                    {}
+func (uncounted) Ended(inflight.EndResult)                      {}
+func (uncounted) Misused()                                      {}
+func (uncounted) Count(Outcome)                                 {}
+func (uncounted) Budget(inflight.BudgetOutcome, uint64, uint64) {}
+func (uncounted) Near(uint64)                                   {}
+func (uncounted) Denied(string, window.Policy, time.Duration)   {}
+func (uncounted) Detail([]byte, Outcome)                        {}

@@ -104,18 +104,22 @@ func (c *Call) correct(logs []window.SettledLog) {
 	c.keepChecks(n)
 }
 
-// countReserved counts what a decided request has reserved, and reports the budgets that it met.
+// countReserved counts what a decided request has reserved, and which reservations it has found expired. It reports the
+// budgets that it met.
 func (c *Call) countReserved() {
 	for i := range c.verdict.Limits {
 		s, check := &c.verdict.Limits[i], &c.batch.checks[i]
 		if check.Budget == nil || s.DecidedBy != verdict.ByStore || check.Cost == 0 {
 			continue
 		}
+		if e := s.Decision.Expired; e.Holds > 0 && c.decider.counts {
+			c.meter(s.Rule).Budget(inflight.BudgetExpired, e.Holds, e.Units)
+		}
 		if s.Decision.HoldsFull {
 			c.decider.warn(inflight.BudgetHoldsFull, slog.Any("rule", s.Rule), slog.Int("most", window.MaxHolds))
 		}
 		if c.decider.counts && c.verdict.Allowed && !s.Decision.Repeated && s.Mode.Charged(true, s.Decision.Allowed) {
-			c.meter(s.Rule).Budget(inflight.BudgetReserved, s.Cost)
+			c.meter(s.Rule).Budget(inflight.BudgetReserved, 1, s.Cost)
 		}
 		if r := c.decider.opts.Recorder; r != nil {
 			r.Budget(&c.req, s, check.Key)

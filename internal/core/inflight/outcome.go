@@ -25,7 +25,8 @@ const (
 	BudgetAboveEstimate
 	// BudgetUnreserved: the cost or an estimate was recorded of a stream that had reserved nothing.
 	BudgetUnreserved
-	// BudgetExpired: the stream has ended so late that its estimate counted as spent. What it has cost replaces that.
+	// BudgetExpired: the stream has not ended in time, and its estimate was spent. What a later end says that it has cost
+	// replaces that.
 	BudgetExpired
 	// BudgetRetried: Envoy has tried a request more than once, which is settled or something else, too.
 	BudgetRetried
@@ -43,23 +44,27 @@ var BudgetOutcomes = [...]string{
 }
 
 // OutcomesOf yields what the end of a request's stream has done to one budget, with the units of each outcome. A stream
-// with a reservation ends as expired, unknown or settled.
-func OutcomesOf(req *identity.Request, l *window.SettledLog, yield func(o BudgetOutcome, units uint64)) {
+// with a reservation ends as unknown or settled. Reservations of any stream expire before.
+func OutcomesOf(req *identity.Request, l *window.SettledLog, yield func(o BudgetOutcome, requests, units uint64)) {
+	if l.Expired.Holds > 0 {
+		yield(BudgetExpired, l.Expired.Holds, l.Expired.Units)
+	}
+	if l.Cost < 0 && l.Reserved == 0 && l.Spent == 0 {
+		return // nothing else has changed
+	}
 	if tries, err := strconv.Atoi(req.Reported.Attempts); err == nil && tries > 1 {
-		yield(BudgetRetried, l.Spent)
+		yield(BudgetRetried, 1, l.Spent)
 	}
 	switch {
 	case l.Reserved == 0:
-		yield(BudgetUnreserved, l.Spent)
-	case l.Late:
-		yield(BudgetExpired, l.Reserved)
+		yield(BudgetUnreserved, 1, l.Spent)
 	case l.Cost < 0:
-		yield(BudgetUnknown, l.Spent)
+		yield(BudgetUnknown, 1, l.Spent)
 	default:
-		yield(BudgetSettled, l.Spent)
+		yield(BudgetSettled, 1, l.Spent)
 	}
 	if l.Reserved > 0 && l.Spent > l.Reserved {
-		yield(BudgetAboveEstimate, l.Spent-l.Reserved)
+		yield(BudgetAboveEstimate, 1, l.Spent-l.Reserved)
 	}
 }
 
@@ -90,7 +95,7 @@ func Correct(check *window.Check, logs []window.SettledLog, rule *rules.Rule, bu
 		if budget && descriptors.RuleID(descriptors.RuleOfKey(l.Log.Key)) == rule.ID() {
 			id.Key = l.Log.Key
 		}
-		if l.Cost < 0 && l.Log == id {
+		if l.Cost < 0 && l.Log == id && l.Reserved+l.Spent > 0 {
 			if of != nil {
 				return false // one of two, unknown which
 			}

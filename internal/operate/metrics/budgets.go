@@ -27,8 +27,8 @@ type budget struct {
 }
 
 // Budget implements decide.Meter.
-func (m *meter) Budget(o inflight.BudgetOutcome, units uint64) {
-	m.add(&m.budgets[o].requests, m.rules.budgets.requests, 1, inflight.BudgetOutcomes[o])
+func (m *meter) Budget(o inflight.BudgetOutcome, requests, units uint64) {
+	m.add(&m.budgets[o].requests, m.rules.budgets.requests, requests, inflight.BudgetOutcomes[o])
 	m.add(&m.budgets[o].units, m.rules.budgets.units, units, inflight.BudgetOutcomes[o])
 }
 

@@ -141,11 +141,11 @@ func TestBudgets(t *testing.T) {
 	goes := m.Meter("edge", "goes")
 	m.Loaded()
 	stays := m.Meter("edge", "stays")
-	stays.Budget(inflight.BudgetReserved, 4096)
-	stays.Budget(inflight.BudgetReserved, 4)
-	stays.Budget(inflight.BudgetSettled, 5000)
-	stays.Budget(inflight.BudgetAboveEstimate, 904)
-	goes.Budget(inflight.BudgetUnknown, 0)
+	stays.Budget(inflight.BudgetReserved, 1, 4096)
+	stays.Budget(inflight.BudgetReserved, 1, 4)
+	stays.Budget(inflight.BudgetSettled, 1, 5000)
+	stays.Budget(inflight.BudgetAboveEstimate, 1, 904)
+	goes.Budget(inflight.BudgetUnknown, 1, 0)
 	names := []string{"slidegate_budget_requests_total", "slidegate_budget_units_total"}
 	expect(t, registry, `
 budget_requests_total{domain="edge",outcome="above_estimate",rule="stays"} 1
@@ -157,7 +157,7 @@ budget_units_total{domain="edge",outcome="reserved",rule="stays"} 4100
 budget_units_total{domain="edge",outcome="settled",rule="stays"} 5000
 budget_units_total{domain="edge",outcome="unknown",rule="goes"} 0`, names...)
 	m.Loaded()
-	goes.Budget(inflight.BudgetUnknown, 1)
+	goes.Budget(inflight.BudgetUnknown, 1, 1)
 	if n := testutil.CollectAndCount(registry, names...); n != 6 {
 		t.Errorf("got %d series, want the 6 of stays", n)
 	}

@@ -51,6 +51,7 @@ func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
 	}
 	for i, j := range answer {
 		decisions[i] = answers[j]
+		answers[j].Expired = window.Expired{} // each is reported once
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package packed
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"time"
@@ -18,8 +19,9 @@ import (
 type Reserved struct {
 	State State // of the holds
 
-	terms terms
-	again bool // the stream had a hold when its check was judged
+	terms   terms
+	again   bool           // the stream had a hold when its check was judged
+	expired window.Expired // before the write of Reserve
 }
 
 // terms are what decides when a log forgets.
@@ -58,7 +60,7 @@ func (t *terms) forgets(at int64) int64 {
 // Look fills h in with the holds of a check's log, as the stream of the check sees them, at the time clock.
 // ends is that of [State.LookHold]. The arguments are otherwise those of [State.Look].
 func (h *Reserved) Look(holds []byte, clock int64, c *window.Check, ends int64) {
-	h.terms = termsOf(c)
+	h.terms, h.expired = termsOf(c), window.Expired{}
 	s := &h.State
 	s.policy, s.ofBudget = window.InFlight, true
 	s.lookHolds(holds, clock, c.Budget.Hold, c.Stream, ends)
@@ -86,9 +88,7 @@ func (h *Reserved) drop(expired bool) {
 // length returns how long the holds last, in milliseconds: at most as long as they do.
 func (h *Reserved) length() int64 {
 	if b := h.State.view.log; len(b) > 0 {
-		if n := int64(binary.BigEndian.Uint32(b[atLength:])); n > 0 {
-			return n
-		}
+		return cmp.Or(int64(binary.BigEndian.Uint32(b[atLength:])), h.terms.length)
 	}
 	return h.terms.length
 }
@@ -114,8 +114,7 @@ func (h *Reserved) Until() (ends, until int64) {
 	if !h.State.Holds() {
 		return 0, 0
 	}
-	i := h.State.streamHold
-	return holdEnds(h.State.view.log, i), (h.gone(i) + coarse - 1) / coarse
+	return holdEnds(h.State.view.log, h.State.streamHold), (h.gone(h.State.streamHold) + coarse - 1) / coarse
 }
 
 // Room reports whether a check with a budget has room in its log, which [State.Look] has seen under the
@@ -134,8 +133,7 @@ func (h *Reserved) Room(log *State, c *window.Check) bool {
 // Reserve lets the stream hold the cost of the check, unless it holds one already or has ended, or the cost
 // is 0. It may also charge the log.
 func (h *Reserved) Reserve(log *State, c *window.Check) {
-	s := &h.State
-	cost := c.Cost // it has room, so it is below the limit
+	s, cost := &h.State, c.Cost // it has room, so it is below the limit
 	if cost == 0 || s.ended > 0 || s.Holds() || s.holds >= maxHolds {
 		return
 	}
@@ -146,6 +144,7 @@ func (h *Reserved) Reserve(log *State, c *window.Check) {
 	}
 	s.putHold(s.holdEnd(), cost)
 	h.stamp(length)
+	h.expired = s.expired
 }
 
 // pay charges a bucket for the holds that have expired, and drops them.
@@ -154,8 +153,7 @@ func (h *Reserved) pay(log *State, c *window.Check) {
 	if h.terms.policy != window.TokenBucket || s.passed == v.live {
 		return
 	}
-	due := window.Check{Limit: c.Limit, Cost: v.used - s.rest}
-	log.Charge(&due)
+	log.Charge(&window.Check{Limit: c.Limit, Cost: v.used - s.rest})
 	h.drop(true)
 }
 
@@ -181,10 +179,10 @@ func (h *Reserved) Settle(log *State, c *window.Check, e *window.Ending, named, 
 	switch {
 	case s.Holds():
 		settled.Reserved = holdCost(v.log, s.streamHold)
-		settled.Late = s.streamHold < s.passed
+		settled.Expired = s.expired
 		charge.Cost = h.cost(c, e, named, settled.Reserved)
 		length := h.length()
-		if settled.Late && h.terms.policy == window.TokenBucket {
+		if s.streamHold < s.passed && h.terms.policy == window.TokenBucket {
 			v.used = max(v.used-min(settled.Reserved, v.used), s.rest) // it does not pay for the estimate
 		}
 		if h.pay(log, c); s.streamHold >= 0 {
@@ -231,7 +229,7 @@ func (h *Reserved) Answer(log *State, c *window.Check, room bool, d *window.Deci
 	rest.Limit.Hits -= taken
 	log.tokens -= int64(taken) // of a bucket
 	log.Answer(&rest, room, d)
-	d.Reserved, d.Repeated = s.rest, room && h.again && c.Cost > 0
+	d.Reserved, d.Expired, d.Repeated = s.rest, h.expired, room && h.again && c.Cost > 0
 	d.Never = !room && need > limit
 	d.HoldsFull = !room && !d.Never && s.ended == 0 && s.holds >= maxHolds && need <= d.Remaining
 	if v.used > 0 {

@@ -45,7 +45,6 @@ import (
 // becomes the last slot, and a hold that goes becomes a hole, so that the write takes O(1) steps. If
 // the last hold goes, the slots behind the one before it are not in use. If fewer than half of the slots are
 // holds, the whole log is written. So is a log that gets a hold that does not end last.
-//
 // Look checks all of a small log. Of a large one it checks only the header.
 const (
 	atHoldMark = 8
@@ -153,7 +152,9 @@ func (s *State) pass() {
 				if holdEnds(v.log, s.passed)*coarse > v.now {
 					break
 				}
-				s.rest -= min(holdCost(v.log, s.passed), s.rest)
+				cost := holdCost(v.log, s.passed)
+				s.expired.Add(cost)
+				s.rest -= min(cost, s.rest)
 				if !s.ofBudget {
 					s.holds--
 				}

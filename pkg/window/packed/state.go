@@ -105,6 +105,7 @@ type flight struct {
 	passed     int             // the first slot that has not expired
 	holds      int             // the number of holds
 	rest       uint64          // the cost of the holds from passed on
+	expired    window.Expired  // since the last write
 	edges      bool            // the first slot or the last one has changed
 	moved      bool            // all slots have
 }

@@ -110,6 +110,45 @@ func TestBudgetsCluster(t *testing.T) {
 	}
 }
 
+// TestExpiredOnACluster: the end of a denied stream, which the log then denies, reports what has expired too, and once.
+func TestExpiredOnACluster(t *testing.T) {
+	s := redisstore.New(newClusterClient(t, servers.StartCluster(t)), redisstore.Options{})
+	defer s.Close()
+	c := window.Check{Key: "{k}", Cost: 60, Limit: window.Limit{Hits: 100, Window: time.Hour}, Budget: &window.Budget{Hold: window.MinHold}}
+	decide := func() (d [1]window.Decision) {
+		c.Stream++
+		if _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	if d := decide(); !d[0].Allowed {
+		t.Fatalf("%+v", d)
+	}
+	var all window.Expired
+	for after := 0; after < 3; {
+		if all.Holds > 0 {
+			after++
+		}
+		if d := decide(); d[0].Allowed || d[0].Expired.Holds > 0 {
+			t.Fatalf("%+v: want a denial", d)
+		}
+		settled, err := s.End(t.Context(), window.Ending{Stream: c.Stream, Denied: true})
+		if err != nil || settled.Released {
+			t.Fatalf("%+v, %v", settled, err)
+		}
+		for _, l := range settled.Logs {
+			if l.Reserved+l.Spent > 0 || l.Cost >= 0 || l.Log != c.Log() {
+				t.Errorf("%+v: want nothing but what has expired", l)
+			}
+			all.Holds, all.Units = all.Holds+l.Expired.Holds, all.Units+l.Expired.Units
+		}
+	}
+	if want := (window.Expired{Holds: 1, Units: 60}); all != want {
+		t.Errorf("%+v has expired, want %+v", all, want)
+	}
+}
+
 // TestDamagedBudgets changes bytes of what streams have reserved, and of what is known of them. No call fails because
 // of that, and a reservation that cannot be read is reported.
 func TestDamagedBudgets(t *testing.T) {

@@ -27,6 +27,7 @@ type reservation struct {
 	stream   window.StreamID
 	at, ends time.Duration
 	cost     uint64
+	expired  bool // it has expired, and a write has reported that
 }
 
 // NewBudgets returns an oracle of empty logs, whose clock begins at epoch.
@@ -96,11 +97,12 @@ func (b *Budgets) Take(clock time.Duration, c window.Check) window.Decision {
 	if b.ended[c.Stream] > clock {
 		room = false
 	}
+	var expired window.Expired
 	if room && own < 0 && c.Cost > 0 {
 		counts = b.pay(clock, now, c, counts)
 		at := roundMilli(now + c.Budget.Hold)
-		counts = append(counts, reservation{c.Stream, at - c.Budget.Hold, at, c.Cost})
-		b.write(now, c, counts)
+		counts = append(counts, reservation{stream: c.Stream, at: at - c.Budget.Hold, ends: at, cost: c.Cost})
+		expired = b.write(now, c, counts)
 		delete(b.ended, c.Stream)
 		if b.streams[c.Stream] == nil {
 			b.streams[c.Stream] = make(map[window.LogID]window.Check)
@@ -109,16 +111,26 @@ func (b *Budgets) Take(clock time.Duration, c window.Check) window.Decision {
 	}
 	_, _, counted, reserved, _ := b.at(clock, &c)
 	d := b.Oracle.book(c.Log()).answer(clock, c, true)
-	d = window.Decision{Allowed: room, Never: !room && c.Cost > c.Limit.Hits, Remaining: d.Remaining - min(d.Remaining, counted), Reserved: reserved}
+	d = window.Decision{Allowed: room, Never: !room && c.Cost > c.Limit.Hits, Remaining: d.Remaining - min(d.Remaining, counted), Reserved: reserved, Expired: expired}
 	d.Unsettled, d.Repeated = !d.Never && (!room || d.Remaining == 0), room && own >= 0 && c.Cost > 0
 	return d
 }
 
-func (b *Budgets) write(now time.Duration, c window.Check, counts []reservation) {
+// write makes counts what counts of a log, and returns what has expired since the last write.
+func (b *Budgets) write(now time.Duration, c window.Check, counts []reservation) (expired window.Expired) {
 	of := b.logs[c.Log()]
+	for _, r := range of.list {
+		if r.ends <= now && !r.expired {
+			expired.Add(r.cost)
+		}
+	}
+	for i := range counts {
+		counts[i].expired = counts[i].ends <= now
+	}
 	if of.list, of.wrote = counts, now; len(counts) == 0 {
 		of.wrote = 0
 	}
+	return expired
 }
 
 // pay charges a bucket for what has expired.
@@ -177,7 +189,7 @@ func (b *Budgets) End(clock time.Duration, e window.Ending) (settled []window.Se
 		case own < 0:
 			c.Cost = e.Costs[i].Cost
 		default:
-			s.Reserved, s.Late = counts[own].cost, counts[own].ends <= now
+			s.Reserved = counts[own].cost
 			if c.Cost = s.Reserved; i >= 0 {
 				c.Cost = e.Costs[i].Cost
 			} else if e.Unreached {
@@ -186,7 +198,7 @@ func (b *Budgets) End(clock time.Duration, e window.Ending) (settled []window.Se
 				c.Cost = min(c.Cost, uint64(math.Ceil(float64(e.Bytes)*c.Budget.PerByte)))
 			}
 			counts = b.pay(clock, now, c, slices.Delete(counts, own, own+1))
-			b.write(now, c, counts)
+			s.Expired = b.write(now, c, counts)
 		}
 		s.Spent = b.Oracle.book(id).charge(clock, c)
 		settled = append(settled, b.rest(clock, c, s))

@@ -26,6 +26,7 @@ func RunBudgets(t *testing.T, o windowtest.Options, open func(t *testing.T) InFl
 		for p := window.Sliding; p < window.InFlight; p++ {
 			t.Run(p.String(), func(t *testing.T) { runBudgetRandom(t, open(t), p, o.Steps/5) })
 		}
+		t.Run("Expired", func(t *testing.T) { runBudgetExpired(t, open(t)) })
 	}
 	t.Run("Groups", func(t *testing.T) { runBudgetGroups(t, open(t)) })
 	t.Run("Estimates", func(t *testing.T) { runBudgetEstimates(t, open(t)) })
@@ -221,6 +222,38 @@ func (b *budgetHistory) step(seed uint64) (ok bool) {
 		return false
 	}
 	return true
+}
+
+// runBudgetExpired checks that what has expired is reported once over all stores: by the next reservation or end that
+// changes something.
+func runBudgetExpired(t *testing.T, h InFlightHarness) {
+	h.begin()
+	reserve := func(stream window.StreamID, cost uint64, store int) window.Expired {
+		c := reserves(stream, "{e}", 100, cost)
+		c.Limit.Window = time.Hour
+		return take(t, h.Stores[store%len(h.Stores)], one(c))[0].Expired
+	}
+	for i := range 3 {
+		if got := reserve(window.StreamID(1+i), 10, i); got != (window.Expired{}) {
+			t.Errorf("stream %d: %+v has expired, want nothing", 1+i, got)
+		}
+	}
+	h.SetNow(time.Hour + 10*time.Second)
+	if got := reserve(4, 200, 0); got != (window.Expired{}) {
+		t.Errorf("a denial that writes nothing reports %+v", got)
+	}
+	for i, want := range []window.Expired{{Holds: 3, Units: 30}, {}, {}} {
+		if got := reserve(window.StreamID(5+i), 1, 1+i); got != want {
+			t.Errorf("reservation %d: %+v has expired, want %+v", i, got, want)
+		}
+	}
+	h.SetNow(time.Hour + 20*time.Second)
+	for i, want := range []window.Expired{{Holds: 3, Units: 3}, {}} {
+		got := settle(t, h.Stores[i%len(h.Stores)], window.Ending{Stream: window.StreamID(1 + i)})
+		if len(got) != 1 || got[0].Expired != want || got[0].Reserved != 10 {
+			t.Errorf("late end %d: %+v, want that %+v has expired", i, got, want)
+		}
+	}
 }
 
 // runBudgetGroups checks that a group with budgets is charged as a whole or not at all, and that one

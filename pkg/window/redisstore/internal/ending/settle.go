@@ -61,7 +61,7 @@ func (e *Ends) settle(ctx context.Context, key string, c *settlement) (settled w
 
 // readSettled reads the reply of settle.lua.
 func (e *Ends) readSettled(reply string, c *settlement) (settled window.Settled, err error) {
-	const head, entry = 2, 1 + 1 + 4*7 + 4
+	const head, entry = 2, 1 + 2 + 5*7 + 4
 	bad := &failure.Error{Class: failure.Reply, Err: fmt.Errorf("the reply to an end has %d bytes", len(reply))}
 	if len(reply) < head {
 		return settled, bad
@@ -71,11 +71,12 @@ func (e *Ends) readSettled(reply string, c *settlement) (settled window.Settled,
 		e.Corrupt(window.MinHold)
 	}
 	for rest := reply[head:]; len(rest) > 0; {
-		if len(rest) < entry || uint64(len(rest)-entry) < script.BigEndian(rest[30:34]) || int(rest[0]) > len(c.costs) {
+		if len(rest) < entry || uint64(len(rest)-entry) < script.BigEndian(rest[38:42]) || int(rest[0]) > len(c.costs) {
 			return settled, bad
 		}
-		name := rest[entry : entry+int(script.BigEndian(rest[30:34]))]
-		l := window.SettledLog{Cost: -1, Late: rest[1] != 0, Reserved: script.BigEndian(rest[2:9]), Spent: script.BigEndian(rest[9:16]), Remaining: script.BigEndian(rest[16:23]), OtherReserved: script.BigEndian(rest[23:30])}
+		name := rest[entry : entry+int(script.BigEndian(rest[38:42]))]
+		l := window.SettledLog{Cost: -1, Reserved: script.BigEndian(rest[10:17]), Spent: script.BigEndian(rest[17:24]), Remaining: script.BigEndian(rest[24:31]), OtherReserved: script.BigEndian(rest[31:38])}
+		l.Expired = window.Expired{Holds: script.BigEndian(rest[1:3]), Units: script.BigEndian(rest[3:10])}
 		if i := int(rest[0]); i > 0 {
 			l.Cost = c.costs[i-1]
 			l.Log = c.end.Costs[l.Cost].Log()

@@ -219,11 +219,13 @@ func (g *Group) Answer(reply string, corrupt func(win time.Duration)) error {
 			l.to.Repeated = BigEndian(reply[(i-1)*AnswerBytes:][1:8]) != 0
 		}
 		if i > 0 && g.logChecks[i-1].holds {
-			holds := reply[(i-1)*AnswerBytes:][8:22]
-			l.made, l.to.Reserved = BigEndian(holds[:7]) != 0, BigEndian(holds[7:])
+			holds := reply[(i-1)*AnswerBytes:][1:29]
+			full := BigEndian(holds[:7])
+			l.made, l.to.Reserved = BigEndian(holds[7:14]) != 0, BigEndian(holds[14:21])
+			l.to.Expired = window.Expired{Holds: full / 2, Units: BigEndian(holds[21:])}
 			l.to.Repeated = l.to.Allowed && !l.made && l.check.Cost > 0
 			l.to.Unsettled = !l.to.Never && (!l.to.Allowed || l.to.Remaining == 0)
-			l.to.HoldsFull = !l.to.Allowed && !l.to.Never && max(l.check.Cost, 1) <= l.to.Remaining && BigEndian(reply[(i-1)*AnswerBytes:][1:8]) != 0
+			l.to.HoldsFull = !l.to.Allowed && !l.to.Never && max(l.check.Cost, 1) <= l.to.Remaining && full%2 != 0
 		}
 		all.Add(l.check.Mode, l.to.Allowed)
 	}
@@ -296,5 +298,6 @@ func (g *Group) SetEnded(millis uint32) {
 func (g *Group) Fill() {
 	for _, s := range g.same {
 		*s.to = *s.from
+		s.from.Expired = window.Expired{} // each is reported once
 	}
 }

@@ -13,7 +13,8 @@
 -- ':r'. A check of unit 8 is about it, directly before the check of the log. It has mode 2. Its
 -- fields mean: window, how long a hold lasts; step and most, the stream, as of a check in flight; limit, the cost of a byte in
 -- millionths, 0 if it has none; cost, that of the other check; ahead, as in flight. Its answer says under remaining 1 if there
--- are too many holds, under unit what is reserved, and under retry 1 if the stream holds its cost since now. The value of a
+-- are too many holds, plus twice the number of holds that have expired since the last write, and under reset their cost, if it
+-- has written; under unit what is reserved, and under retry 1 if the stream holds its cost since now. The value of a
 -- stream has 2^30 more as the length of
 -- such a name, and behind the name these two checks, without which no end could charge the log. It translates
 -- budget.go of package packed.
@@ -126,7 +127,7 @@ end
 function holds.head(key, bytes, stream)
   local s = {
     key = key, bytes = bytes, stream = stream, now = clock, from = 0, skip = 58, slots = 0, large = false,
-    front = 0, stored = 0, passed = 0, count = 0, active = 0, used = 0, reserved = 0, next = 0, last = 0, last_cost = 0, length = 0, cost = 0, ended = 0,
+    front = 0, stored = 0, passed = 0, count = 0, active = 0, used = 0, reserved = 0, next = 0, last = 0, last_cost = 0, length = 0, cost = 0, ended = 0, expired = 0, expired_units = 0,
   }
   if bytes == '' then
     return s
@@ -222,6 +223,9 @@ function holds.pass(s)
           break
         end
         s.reserved = math.max(s.reserved - cost, 0)
+        if cost > 0 then
+          s.expired, s.expired_units = s.expired + 1, s.expired_units + cost
+        end
         if not s.terms then
           s.active = s.active - 1
         end
@@ -297,6 +301,7 @@ local function write(s, shrinks)
   elseif s.front > 0 then
     edit(s, s.front, 0, '')
   end
+  s.written = true -- the holds that have expired are reported
   if s.active <= 0 or s.count == s.front then
     call('UNLINK', s.key)
     s.bytes, s.large, s.front, s.passed, s.count, s.active, s.used, s.reserved = '', false, 0, 0, 0, 0, 0, 0

@@ -10,7 +10,8 @@
 --           value of its holds and KEYS[2] the log, and ARGV[5] is what the stream knows of it: see holds.lua
 --
 -- Reply: '>BB', 1 if the stream had a hold, and how many values were removed that were not logs; and then, for
--- each log of a budget, '>BBI7I7I7I7I4c0': the number of its cost, or 0; 1 if its hold had expired; what the stream had
+-- each log of a budget, '>BI2I7I7I7I7I7I4c0': the number of its cost, or 0; how many holds have expired since the last
+-- write, and their cost; what the stream had
 -- reserved; what was charged; what remains; what other streams have reserved; and the name of the log.
 --
 -- It translates Reserved.Settle of package packed.
@@ -52,9 +53,8 @@ local function settle(name, pair, unknown, ends)
     number = nil
   end
   numbers[key] = nil
-  local cost, due, late, reserved = number and read('>I7', check, 24) or 0, 0, false, s.cost
+  local cost, due, reserved = number and read('>I7', check, 24) or 0, 0, s.cost
   if reserved > 0 then
-    late = s.hold < s.passed
     if number then
       -- The end names the cost.
     elseif unreached then
@@ -66,7 +66,7 @@ local function settle(name, pair, unknown, ends)
       end
     end
     if terms.bucket then
-      due = s.used - s.reserved - (late and reserved or 0)
+      due = s.used - s.reserved - (s.hold < s.passed and reserved or 0)
     end
     holds.settle(s)
     settled.released = 1
@@ -77,11 +77,14 @@ local function settle(name, pair, unknown, ends)
       holds.finish(s, deny)
     end
     if not number or was_denied or terms.bucket and not unknown then
-      return
+      if not s.written or s.expired == 0 then
+        return
+      end
+      number, cost = nil, 0 -- only to report them
     end
   end
   charge(key, check, cost + due)
-  settled[#keys] = {number = number or 0, late = late, reserved = reserved, due = due, holds = s, name = key}
+  settled[#keys] = {number = number or 0, reserved = reserved, due = due, holds = s, name = key}
 end
 
 if alone then

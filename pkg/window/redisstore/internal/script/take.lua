@@ -807,7 +807,8 @@ if recorded then
   for j = 1, #settled do
     local s = settled[j]
     local remaining = math.max(replies[j] - s.holds.used, 0)
-    parts[j + 1] = pack('>BBI7I7I7I7I4', s.number, s.late and 1 or 0, s.reserved, math.max(recorded[j] - s.due, 0), remaining, s.holds.reserved, #s.name) .. s.name
+    local written = s.holds.written
+    parts[j + 1] = pack('>BI2I7I7I7I7I7I4', s.number, written and s.holds.expired or 0, written and s.holds.expired_units or 0, s.reserved, math.max(recorded[j] - s.due, 0), remaining, s.holds.reserved, #s.name) .. s.name
   end
   return table.concat(parts)
 end
