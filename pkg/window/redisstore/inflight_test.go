@@ -43,3 +43,22 @@ func TestInFlightCluster(t *testing.T) {
 		return policytest.InFlightHarness{Stores: stores}
 	})
 }
+
+// TestEndOfADamagedLog: an end removes a log whose header contradicts its holds, and the store reports it.
+func TestEndOfADamagedLog(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	corrupt := 0
+	s := redisstore.New(client, redisstore.Options{Corrupt: func(time.Duration) { corrupt++ }})
+	defer s.Close()
+	c := policytest.Holding(1, "{k}", 5, 1)
+	take(t, s, c)
+	const sum = 15 // its last byte
+	key := redisstore.KeyName("", c.Log())
+	if err := client.SetRange(t.Context(), key, sum, "\x07").Err(); err != nil {
+		t.Fatal(err)
+	}
+	settled, err := s.End(t.Context(), window.Ending{Stream: 1})
+	if err != nil || settled.Released || corrupt != 1 || client.Exists(t.Context(), key).Val() != 0 {
+		t.Errorf("%+v, %v, %d corrupt values", settled, err, corrupt)
+	}
+}
