@@ -89,6 +89,38 @@ func differs(t *testing.T, twin *memstore.Store, clock time.Duration, client *re
 	return ""
 }
 
+// TestShortestHold: reservations of one log that last for different times say how long the shortest lasts, in whatever
+// order they come.
+func TestShortestHold(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	setClock(t, client, "clock", time.Hour)
+	twin := memstore.New(memstore.Options{Clock: func() time.Duration { return epoch + time.Hour }, SweepInterval: -1})
+	s := redisstore.NewWithClock(t, client, redisstore.Options{}, "clock")
+	defer s.Close()
+	for _, key := range []string{"{falls}", "{rises}"} {
+		c := window.Check{Key: key, Cost: 1, Limit: window.Limit{Hits: 10, Window: time.Hour}}
+		for stream := range window.StreamID(2) {
+			c.Stream, c.Budget = stream+1, &window.Budget{Hold: 5 * time.Second}
+			if (stream == 0) == (key == "{falls}") {
+				c.Budget.Hold *= 2
+			}
+			for _, store := range []window.Store{s, twin} {
+				var d [1]window.Decision
+				if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || !d[0].Allowed {
+					t.Fatalf("%s: %+v, %v", key, d, err)
+				}
+			}
+		}
+		if text := differs(t, twin, epoch+time.Hour, client, "", c.Log(), make(map[string]int)); text != "" {
+			t.Errorf("%s: %s", key, text)
+		}
+		const at = 16
+		if b, err := client.Get(t.Context(), redisstore.KeyName("", c.Log())+":r").Bytes(); err != nil || binary.BigEndian.Uint32(b[at:]) != 5000 {
+			t.Errorf("%s: %x, %v", key, b, err)
+		}
+	}
+}
+
 // TestBudgetsCluster runs what needs no clock on a cluster, where streams and logs are on several
 // servers.
 func TestBudgetsCluster(t *testing.T) {
