@@ -18,6 +18,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/edge/unary"
 	"github.com/slidegate/slidegate/internal/operate/calls"
@@ -35,6 +36,7 @@ descriptors:
   - {key: remote_address, rate_limit: {name: per-address, unit: second, requests_per_unit: 4000000000}}
   - {key: route, value: search, descriptors: [{key: api_key, rate_limit: {name: search-per-key, unit: second, requests_per_unit: 4000000000}}]}
   - {key: greedy, rate_limit: {name: greedy, unit: day, requests_per_unit: 1}}
+  - {key: budget, rate_limit: {name: budget, window: 1h, requests: 4000000000, budget: {reserve: 1, hold: 10m}}}
 `
 
 const benchTiers = `
@@ -186,6 +188,40 @@ func BenchmarkCores(b *testing.B) {
 			b.ReportMetric(float64(cpuTime(b)-begin)/float64(b.N), "cpu-ns/op")
 		})
 	}
+}
+
+// BenchmarkReservation measures a plain request, and two that reserve an estimate and settle it, as BenchmarkCores
+// measures a request. They take turns, so only the ratio is of use on a busy machine.
+func BenchmarkReservation(b *testing.B) {
+	handle := handleBenchmark(b, benchTiers)
+	ask := func(request, stream, end string) {
+		call := unary.Call{Request: request, Begin: time.Now()}
+		call.Kept[adapter.StreamID], call.Kept[adapter.StreamEnd] = stream, end
+		if _, decided, err := handle(b.Context(), window.NoWait, &call, nil); err != nil || !decided {
+			b.Fatalf("decided is %v, error %v", decided, err)
+		}
+	}
+	plain, reserve, settle := benchRequest(b, "api_key", "bench-key"), benchRequest(b, "budget", "tokens"), benchRequest(b, "slidegate", "end")
+	const each = 1000
+	var spent [2]time.Duration
+	for n := range b.N {
+		for i := range spent {
+			begin := cpuTime(b)
+			for j := range each {
+				if i == 0 {
+					ask(plain, "", "")
+					continue
+				}
+				stream := fmt.Sprint("9f1c6f0e-3c0b-4b34-8d5c-", n*each+j)
+				ask(reserve, stream, "")
+				ask(settle, stream, "via_upstream")
+			}
+			spent[i] += cpuTime(b) - begin
+		}
+	}
+	b.ReportMetric(float64(spent[0])/float64(b.N*each), "cpu-ns/plain")
+	b.ReportMetric(float64(spent[1])/float64(b.N*each), "cpu-ns/reservation")
+	b.ReportMetric(float64(spent[1])/float64(spent[0]), "ratio")
 }
 
 // benchRequest returns an encoded request with one entry.
