@@ -278,31 +278,33 @@ func (w *world) judgeWindows(k *key, all []*op) {
 	s := w.historyOf(k)
 	// Of a server that has lost data, each part of the history counts by itself. So it does for leases if
 	// the clock was set forward: what was charged ahead is spent later by that clock.
-	var ends []time.Duration
+	type change struct{ begin, end time.Duration }
+	var changes []change
 	for _, l := range s.losses {
-		ends = append(ends, l.at)
+		changes = append(changes, change{l.at, l.at})
 	}
 	for _, c := range s.clocks[1:] {
 		if k.Lease.Length > 0 {
-			ends = append(ends, c.since)
+			changes = append(changes, change{c.since, c.since})
 		}
 	}
 	for _, r := range k.resets {
-		ends = append(ends, r.at)
+		changes = append(changes, change{r.begun, r.at}) // a moment in between
 	}
-	slices.Sort(ends)
+	slices.SortFunc(changes, func(a, b change) int { return int(a.begin - b.begin) })
 	promise := promiseEach
 	if k.Limit.Policy == window.Sliding {
 		promise = promiseNeverMore
 	}
 	from := time.Duration(0)
-	for _, until := range append(ends, w.plan.Length+quiet) {
+	for _, c := range append(changes, change{begin: w.plan.Length + quiet}) {
+		until := c.begin
 		w.judgePart(k, all, from, until, func(o *op) (time.Duration, time.Duration, uint64) {
 			begin, end := s.clocksOf(o.begin, o.end)
 			return begin, end, o.admitted(k, true)
 		}, k.bound(), promise)
 		w.judgePeriods(k, all, from, until)
-		from = until + k.Lease.Length // a lease from before the loss is spent until then
+		from = max(from, c.end+k.Lease.Length) // a lease from before the loss is spent until then
 	}
 	// What all instances admit without the store: the limit, or one request for each instance.
 	extra := max(k.Limit.Hits, uint64(w.plan.Instances)*k.Costs) * uint64(1+len(w.started))

@@ -126,6 +126,9 @@ func (w *world) inject(f fault) {
 	}
 }
 
+// freezes is how much later a server may run a call that has failed: it may be frozen, twice in a row.
+const freezes = 4 * time.Second
+
 // operate resets a key now and then, as an operator does.
 func (w *world) operate(k *key) {
 	r := w.rand("operator", k.Number)
@@ -147,7 +150,11 @@ func (w *world) operate(k *key) {
 		cancel()
 		w.mu.Lock()
 		w.note("the operator has reset %s at %s, which took %v: %v", k.name, in.name, w.now()-begin, err)
-		k.resets = append(k.resets, reset{begin, w.now(), err != nil})
+		last := reset{begin, w.now(), err != nil}
+		if last.failed {
+			last.at += freezes
+		}
+		k.resets = append(k.resets, last)
 		w.mu.Unlock()
 	}
 }
