@@ -254,6 +254,13 @@ func runBudgetExpired(t *testing.T, h InFlightHarness) {
 			t.Errorf("late end %d: %+v, want that %+v has expired", i, got, want)
 		}
 	}
+	reserve(8, 7, 0)
+	h.SetNow(time.Hour + 30*time.Second)
+	twice := reserves(9, "{e}", 100, 1)
+	twice.Limit.Window = time.Hour
+	if got := take(t, h.Stores[0], group(twice, twice)); got[0].Expired != (window.Expired{Holds: 1, Units: 7}) || got[1].Expired != (window.Expired{}) {
+		t.Errorf("a request with one log twice: %+v, want that the first reports what has expired", got)
+	}
 }
 
 // runBudgetGroups checks that a group with budgets is charged as a whole or not at all, and that one
