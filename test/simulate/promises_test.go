@@ -291,6 +291,12 @@ func (w *world) judgeWindows(k *key, all []*op) {
 	for _, r := range k.resets {
 		changes = append(changes, change{r.begun, r.at}) // a moment in between
 	}
+	for _, o := range k.owners[1:] {
+		// The log may expire before a clock that is behind has caught up.
+		if before, _ := s.clockOf(o.since - 1); before >= o.since+o.server.offsetAt(o.since) {
+			changes = append(changes, change{o.since, o.since})
+		}
+	}
 	slices.SortFunc(changes, func(a, b change) int { return int(a.begin - b.begin) })
 	promise := promiseEach
 	if k.Limit.Policy == window.Sliding {

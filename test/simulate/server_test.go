@@ -87,6 +87,16 @@ func (s *server) clockOf(at time.Duration) (clock, latest time.Duration) {
 // tick reads the clock.
 func (s *server) tick() { s.data.clock = time.Now().Add(s.offset).UnixMicro() }
 
+// offsetAt returns by how much the clock is ahead at a moment.
+func (s *server) offsetAt(at time.Duration) (offset time.Duration) {
+	for _, c := range s.clocks {
+		if c.since <= at {
+			offset = c.offset
+		}
+	}
+	return offset
+}
+
 // setClock sets the clock. The caller holds the world's mu.
 func (s *server) setClock(offset time.Duration) {
 	s.offset = offset
