@@ -317,7 +317,7 @@ func (w *world) judgeWindows(k *key, all []*op) {
 	bound := k.bound()
 	w.judgePart(k, all, 0, w.plan.Length+quiet, func(o *op) (time.Duration, time.Duration, uint64) {
 		return o.begin, o.end, o.admitted(k, false)
-	}, func(t time.Duration) uint64 { return max(bound(t), extra) + bound(t) }, promiseOnceMore)
+	}, func(t time.Duration) uint64 { return max(bound(t), extra*uint64(1+t/k.Limit.Window)) + bound(t) }, promiseOnceMore)
 }
 
 // judgePeriods checks between two moments that no window of a fixed limit, and no period of a calendar, admits more
@@ -481,8 +481,8 @@ func (s *server) clockSetBack(from, to time.Duration) bool {
 func (w *world) judgeTimes() {
 	for _, o := range w.ops {
 		most := storeTimeout + time.Millisecond
-		if o.ending == "" && (o.stream != 0 || len(o.keys) > 1) {
-			most = envoyTimeout // it also waits for the end of another stream, or until all is taken back
+		if o.ending == "" && (o.stream != 0 || len(o.keys) > 1 || o.keys[0].Tiers) {
+			most = envoyTimeout // it also waits for the end of another stream, until all is taken back, or for a tier
 		}
 		if o.end-o.begin > most {
 			w.breaks(promiseInTime, "%v", o)
