@@ -1,6 +1,7 @@
 package unary
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -104,16 +105,30 @@ func (b *burst) settle() {
 	}()
 	for len(b.paused) > 0 {
 		b.part()
+		slices.SortStableFunc(b.paused, sooner) // each may still wait until its deadline
 		b.paused[0].until.Flush()
 		for i := 0; i < len(b.paused); {
-			p := b.paused[i]
+			p, since := b.paused[i], time.Now()
 			if p.until = p.routine.Next(); p.until != nil {
 				i++
 				continue
 			}
 			b.end(p)
 			b.paused = slices.Delete(b.paused, i, i+1)
+			if time.Since(since) > handOver {
+				b.conn.flush() // the next one may take as long
+			}
 		}
+	}
+}
+
+// sooner orders calls by their deadlines. Calls without come last.
+func sooner(a, b *paused) int {
+	switch {
+	case a.deadline.IsZero() || b.deadline.IsZero():
+		return cmp.Compare(b.deadline.Unix(), a.deadline.Unix())
+	default:
+		return a.deadline.Compare(b.deadline)
 	}
 }
 

@@ -52,6 +52,10 @@ func (p *testService) pause(ctx context.Context, wait bool, call *unary.Call, an
 		if strings.Contains(call.Request, "then wait") {
 			return nil, false, nil
 		}
+		if strings.Contains(call.Request, "until its") {
+			end, _ := ctx.Deadline()
+			time.Sleep(time.Until(end) / 2)
+		}
 		if _, timed := ctx.Deadline(); timed != strings.Contains(call.Request, "deadline") {
 			return nil, true, status.Error(codes.Internal, "the deadline is wrong")
 		}
@@ -72,6 +76,9 @@ func (p *testClient) burst(messages ...string) (ids []uint32) {
 			more := []string{}
 			if strings.Contains(m, "deadline") {
 				more = append(more, "grpc-timeout: 1S")
+			}
+			if strings.Contains(m, "near deadline") {
+				more[0] = "grpc-timeout: 100m"
 			}
 			w.call(p.next, "Pause", value(m), more...)
 			ids = append(ids, p.next)
@@ -108,6 +115,24 @@ func TestBurst(t *testing.T) {
 		p.mustAnswer(ids[1], "twice")
 		if got := s.flusher.flushes.Load(); got != 8 {
 			t.Errorf("%d flushes, want 2 for a call that pauses twice", got-6)
+		}
+	})
+}
+
+// TestBurstOfDeadlines has calls that wait until half of their time is over after the flush. None waits behind one
+// that has more time.
+func TestBurstOfDeadlines(t *testing.T) {
+	withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
+		p := s.connect(t)
+		messages := []string{"no end", "until its deadline", "until its near deadline", "no end either"}
+		begun := time.Now()
+		ids := p.burst(messages...)
+		p.mustAnswer(ids[2], messages[2])
+		if took := time.Since(begun); took != 50*time.Millisecond {
+			t.Errorf("the call with a near deadline took %v", took)
+		}
+		for i, id := range ids {
+			p.mustAnswer(id, messages[i])
 		}
 	})
 }

@@ -278,12 +278,9 @@ func (s *participant) ask(requests []*subRequest, denied bool, pauser window.Pau
 	if s.err = s.askable(requests); s.err != nil {
 		return
 	}
-	if !s.store.whole(s.deadline) {
-		pauser = nil // a flush may take the store's timeout
-	}
 	messages, keys := s.queue(requests, denied, pauser == nil)
 	if pauser != nil {
-		if err := pauser.Pause(s.store.lane(s.priority)); err != nil {
+		if err := pauser.Pause(s.store.lane(s.priority, s.store.whole(s.deadline))); err != nil {
 			s.err = &failure.Error{Class: failure.Gone, Err: err}
 			for _, m := range messages {
 				if m != nil && !m.leave() {

@@ -66,12 +66,21 @@ type calls struct {
 
 // A lane is what calls of one priority pause for: they do not wait with those of a lower one, whose
 // messages may stay in the queue. All nodes of a cluster share it, so that a call pauses once for several.
-type lane struct{ *Store }
+type lane struct {
+	*Store
+	early bool // its calls may have to leave before the store's timeout
+}
 
 // lane returns what calls with a priority pause for.
-func (s *Store) lane(p window.Priority) window.Flusher { return &s.nodes.lanes[p-window.PriorityLow] }
+func (s *Store) lane(p window.Priority, patient bool) window.Flusher {
+	if !patient {
+		return &s.nodes.early[p-window.PriorityLow]
+	}
+	return &s.nodes.lanes[p-window.PriorityLow]
+}
 
-// Flush implements [window.Flusher]. It asks all nodes at once that have messages in their queues.
+// Flush implements [window.Flusher]. It asks all nodes at once that have messages in their queues, and
+// waits for one of them unless the calls may have to leave.
 func (l *lane) Flush() {
 	var last *node
 	l.all(func(n *node) bool {
@@ -83,7 +92,9 @@ func (l *lane) Flush() {
 		}
 		return true
 	})
-	if last != nil {
+	if last != nil && l.early {
+		l.background(last.flush)
+	} else if last != nil {
 		last.flush()
 	}
 }
@@ -197,7 +208,7 @@ func (n *node) pause(ctx context.Context, m *message) error {
 		m.free()
 		return err
 	}
-	if err := m.pauser.Pause(n.store.lane(m.group.Priority)); err != nil {
+	if err := m.pauser.Pause(n.store.lane(m.group.Priority, m.patient)); err != nil {
 		if !m.leave() {
 			m.free()
 		}

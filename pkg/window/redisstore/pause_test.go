@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -124,6 +125,50 @@ func TestPauseGivenUp(t *testing.T) {
 	eventually(t, "the queue to be empty", func() bool { return s.Stats().Nodes[0].Queued == 0 })
 }
 
+// TestPauseWithLittleTime has requests pause that must be answered before the store's timeout. They
+// share a call, and each leaves it when its own time is over.
+func TestPauseWithLittleTime(t *testing.T) {
+	g := newGate(newClient(t, servers.Redis(t)))
+	s := redisstore.New(g, redisstore.Options{Timeout: 2 * patient})
+	defer s.Close()
+	take(t, s, check("k", 100, 1))
+	before := s.Stats()
+	flushed := func(times ...time.Duration) (all []*pausing) {
+		var until window.Flusher
+		for i, left := range times {
+			soon, cancel := context.WithTimeout(t.Context(), left)
+			t.Cleanup(cancel)
+			one := takePausing(soon, t, s, check("k", 100, 1))
+			f, ok := one.next()
+			if !ok || i > 0 && f != until {
+				t.Fatalf("it has not paused, or for something else: %+v", one)
+			}
+			until, all = f, append(all, one)
+		}
+		until.Flush()
+		return all
+	}
+	for _, one := range flushed(patient, 2*patient, patient) {
+		if paused(one) || !one.decided || one.err != nil || !one.decision.Allowed {
+			t.Errorf("%+v", one)
+		}
+	}
+	if got := s.Stats(); got.Batches-before.Batches != 1 {
+		t.Errorf("%d calls, want 1", got.Batches-before.Batches)
+	}
+
+	g.close() // the server hangs
+	for _, one := range flushed(30*time.Millisecond, 60*time.Millisecond) {
+		if paused(one) || failure.Of(one.err) != failure.Timeout {
+			t.Errorf("%+v", one)
+		}
+		if n := s.Stats().Nodes[0].InFlight; n != 1 {
+			t.Errorf("%d calls are in flight after the end of a request's time, want 1", n)
+		}
+	}
+	close(*g.open.Load())
+}
+
 // TestPauseThatCannot has requests that do not pause: they must wait, or are decided at once.
 func TestPauseThatCannot(t *testing.T) {
 	g := newGate(newClient(t, servers.Redis(t)))
@@ -131,11 +176,6 @@ func TestPauseThatCannot(t *testing.T) {
 	defer s.Close()
 	take(t, s, check("k", 10, 1))
 
-	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if one := takePausing(soon, t, s, check("k", 10, 1)); !paused(one) && (one.decided || one.err != nil) {
-		t.Errorf("a request that has to be answered before the store's timeout: %+v", one)
-	}
 	if one := takePausing(t.Context(), t, s, window.Check{}); paused(one) || !errors.Is(one.err, window.ErrBadCheck) {
 		t.Errorf("a bad check: %+v", one)
 	}
@@ -257,8 +297,8 @@ func TestPauseOnCluster(t *testing.T) {
 	}
 }
 
-// TestPauseOnClusterInTime has a server freeze before the second round of a request. The request must not
-// pause again: a flush could take the store's timeout once more.
+// TestPauseOnClusterInTime has a server freeze before the second round of a request. The second flush must not
+// wait for it: that could take the store's timeout once more.
 func TestPauseOnClusterInTime(t *testing.T) {
 	c := startCluster(t)
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: time.Second})
@@ -276,7 +316,14 @@ func TestPauseOnClusterInTime(t *testing.T) {
 	frozen := c.MasterOf(keys[1])
 	frozen.Pause()
 	defer frozen.Resume()
+	if f, paused = one.next(); !paused {
+		t.Fatalf("it has not paused again: %+v", one)
+	}
+	f.Flush()
+	eventually(t, "a call in flight, for which the flush has not waited", func() bool {
+		return slices.ContainsFunc(s.Stats().Nodes, func(n redisstore.NodeStats) bool { return n.InFlight > 0 })
+	})
 	if _, paused := one.next(); paused || failure.Of(one.err) != failure.Timeout {
-		t.Errorf("paused again %v, or another error: %+v", paused, one)
+		t.Errorf("paused once more %v, or another error: %+v", paused, one)
 	}
 }

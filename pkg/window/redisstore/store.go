@@ -124,7 +124,7 @@ type scripts struct{ take, takeBack, logs, ends script.Script }
 // nodes are those of a cluster, and what calls pause for, by priority.
 type nodes struct {
 	ordered.Map[Client, *node]
-	lanes [window.PriorityHigh - window.PriorityLow + 1]lane
+	lanes, early [window.PriorityHigh - window.PriorityLow + 1]lane
 }
 
 // A life ends what runs in the background of a store.
@@ -170,7 +170,7 @@ func New(client Client, o Options) *Store {
 		s.streams = o.Prefix + ending.StreamBegins
 	}
 	for i := range s.nodes.lanes {
-		s.nodes.lanes[i].Store = s
+		s.nodes.lanes[i], s.nodes.early[i] = lane{s, false}, lane{s, true}
 	}
 	s.ends = s.newEnds()
 	return s
@@ -259,8 +259,8 @@ func (s *Store) timeLimit() time.Duration { return cmp.Or(s.opts.Timeout, longes
 // If ctx is cancelled before its deadline, Take may return only after the store's timeout.
 //
 // Without wait, Take does nothing and returns false, because only Redis can decide. But if ctx has a
-// [window.Pauser], a request pauses instead, and shares its calls with all that pause meanwhile: if the
-// store's timeout is its time limit, and it does not need a call before the one that decides.
+// [window.Pauser], a request pauses instead, and shares its calls with all that pause meanwhile, if it
+// does not need a call before the one that decides.
 func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if p, ok := window.PauserFor(ctx, wait); ok {
 		err = s.take(ctx, p, checks, decisions)
@@ -295,7 +295,7 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 	}
 	m.deadline, m.patient = s.deadline(ctx)
 	deadline := m.deadline
-	if p != nil && (!m.patient || m.group.Searches(maxShared) || s.cluster != nil && s.mustWait(m)) {
+	if p != nil && (m.group.Searches(maxShared) || s.cluster != nil && s.mustWait(m)) {
 		m.free()
 		return errMustWait
 	}
