@@ -366,13 +366,11 @@ func (a *checkState) look(c *window.Check, now int64) {
 	if a.log = a.shard.lookUp(c.Key, a.name, a.hash); a.log != nil {
 		packed = a.log.packed
 	}
-	switch {
-	case c.Limit.Policy == window.Sliding:
+	if c.Limit.Policy == window.Sliding {
 		a.state.View().Look(packed, now, c.Limit.Window) // most checks: one call less
 		return
-	default:
-		a.state.LookHold(packed, now, c, a.holdEnds)
 	}
+	a.state.LookHold(packed, now, c, a.holdEnds)
 	if a.ended > 0 {
 		a.state.Ended(a.ended)
 	}

@@ -125,9 +125,9 @@ end
 --   large      it is written in place
 --   hold       the slot of the stream, or nil; cost, its cost
 function holds.head(key, bytes, stream)
-  local s = {
+  local s = { -- Lua makes room for 32 fields; one more costs as much again
     key = key, bytes = bytes, stream = stream, now = clock, from = 0, skip = 58, slots = 0, large = false,
-    front = 0, stored = 0, passed = 0, count = 0, active = 0, used = 0, reserved = 0, next = 0, last = 0, last_cost = 0, length = 0, cost = 0, ended = 0, expired = 0, expired_units = 0,
+    front = 0, stored = 0, passed = 0, count = 0, active = 0, used = 0, reserved = 0, next = 0, last = 0, last_cost = 0, length = 0, cost = 0, ended = 0,
   }
   if bytes == '' then
     return s
@@ -224,7 +224,7 @@ function holds.pass(s)
         end
         s.reserved = math.max(s.reserved - cost, 0)
         if cost > 0 then
-          s.expired, s.expired_units = s.expired + 1, s.expired_units + cost
+          s.expired, s.expired_units = (s.expired or 0) + 1, (s.expired_units or 0) + cost
         end
         if not s.terms then
           s.active = s.active - 1
@@ -335,7 +335,10 @@ local function write(s, shrinks)
     call('SET', s.key, header .. s.bytes, 'PX', life)
     s.large, s.slots = s.count > 32, s.count
   end
-  s.stored, s.trims_first, s.trims_last = s.front, false, false
+  s.stored = s.front
+  if s.trims_first or s.trims_last then
+    s.trims_first, s.trims_last = false, false
+  end
 end
 
 -- put adds a hold of the stream.

@@ -100,7 +100,7 @@ end
 
 function holds.rest(s, limit)
   if s.terms then
-    return ((s.free or s.ended > 0) and 0 or 1) + (s.written and 2 * s.expired or 0), s.reserved, s.written and s.expired_units or 0
+    return ((s.free or s.ended > 0) and 0 or 1) + 2 * (s.written and s.expired or 0), s.reserved, s.written and s.expired_units or 0
   end
   if s.used == 0 then
     return limit, 0, 0

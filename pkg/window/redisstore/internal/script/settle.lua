@@ -77,7 +77,7 @@ local function settle(name, pair, unknown, ends)
       holds.finish(s, deny)
     end
     if not number or was_denied or terms.bucket and not unknown then
-      if not s.written or s.expired == 0 then
+      if not s.written or not s.expired then
         return
       end
       number, cost = nil, 0 -- only to report them
