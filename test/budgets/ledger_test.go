@@ -179,6 +179,7 @@ func (tr *trial) run(n int, each map[int]func()) {
 	clients := []*http.Client{client(tr.t, false), client(tr.t, true)}
 	var next atomic.Int64
 	var under sync.WaitGroup
+	var changing sync.Mutex // one change after another
 	under.Add(len(each))
 	process.Concurrently(tr.t, 16, func(worker int) error {
 		r := rand.New(rand.NewPCG(tr.seed, uint64(worker)))
@@ -188,8 +189,12 @@ func (tr *trial) run(n int, each map[int]func()) {
 				return nil
 			}
 			if do := each[i]; do != nil {
-				do()
-				under.Done()
+				func() {
+					changing.Lock()
+					defer changing.Unlock()
+					defer under.Done()
+					do()
+				}()
 			}
 			if i >= n*9/10 {
 				under.Wait()

@@ -136,7 +136,7 @@ func TestEndedBehindUnreadBody(t *testing.T) {
 
 // ServeHTTP counts a request until its last bytes are written.
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasSuffix(r.Host, "-shadow") {
+	if strings.Contains(r.Host, "-shadow") { // before the port
 		return // a mirrored request has no place of its own
 	}
 	leave := b.enter(r.Context())
@@ -441,9 +441,10 @@ func TestEveryEnd(t *testing.T) {
 			return true
 		})
 		f.wantPlaces(20)
-		t.Logf("at most %d in flight", f.backend.most.Load())
-		if most := f.backend.most.Load(); most > 20 {
-			t.Errorf("%d requests were in flight at a time, want at most 20", most)
+		// On a busy machine Envoy may get no decision in time. Then it lets the request pass.
+		undecided := int64(f.Stat("cluster.upstream.ratelimit.error"))
+		if most := f.backend.most.Load(); most > 20+undecided {
+			t.Errorf("%d requests were in flight at a time, want at most 20, and %d without a decision", most, undecided)
 		}
 		if n := stack.Metric(t, f.RLS, `slidegate_in_flight_misuses_total`); n != "0" {
 			t.Errorf("%s misuses", n)

@@ -258,7 +258,7 @@ func (n *counter) charge(clock time.Duration, c window.Check) uint64 {
 }
 
 func (n *counter) refund(clock time.Duration, c window.Check) {
-	now, cost := max(clock, n.wrote), c.Cost
+	now, cost := max(clock, n.wrote), min(c.Cost, window.MaxHits+1) // of both windows together
 	start := now - now%c.Limit.Window
 	for _, from := range []time.Duration{start, start - c.Limit.Window} {
 		if back := min(cost, n.hits[from]); back > 0 {
