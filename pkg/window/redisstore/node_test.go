@@ -95,40 +95,6 @@ func testSharedCalls(t *testing.T, option, calls int) {
 	}
 }
 
-// TestBusyServer proves that a server whose last call took long has one call in flight, which all
-// requests that come meanwhile share.
-func TestBusyServer(t *testing.T) {
-	g := newGate(newClient(t, servers.Redis(t)))
-	s := redisstore.New(g, redisstore.Options{Timeout: patient})
-	defer s.Close()
-	began := time.Now()
-	take(t, s, check("k", 1000, 1))
-	usual := time.Since(began) // at least as long as the round trip
-	var all sync.WaitGroup
-	waiting := func(callers, queued int) {
-		g.close()
-		began = time.Now()
-		for range callers {
-			all.Go(func() { take(t, s, check("k", 1000, 1)) })
-		}
-		eventually(t, "one call in flight", func() bool {
-			n := s.Stats().Nodes[0]
-			return n.InFlight == 1 && n.Queued == queued
-		})
-	}
-	waiting(1, 0)
-	eventually(t, "that call to take long", func() bool { return time.Since(began) > 9*usual })
-	close(*g.open.Load())
-	all.Wait()
-	g.calls.Store(0)
-	waiting(5, 4)
-	close(*g.open.Load())
-	all.Wait()
-	if got := g.calls.Load(); got != 2 {
-		t.Errorf("%d calls for 5 requests, want 2", got)
-	}
-}
-
 // A keyed client notes the largest number of keys that one call of the script had.
 type keyed struct {
 	redisstore.Client

@@ -176,9 +176,6 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		at = new(serverclock.Bounds) // not the estimate
 	}
 	at.Learn(clock, sentAt, received)
-	n.mu.Lock()
-	n.pace.Learn(sentAt, received)
-	n.mu.Unlock()
 	var unjudged []*message
 	for _, m := range p.messages {
 		m.batch = len(p.messages)

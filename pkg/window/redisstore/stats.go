@@ -142,7 +142,7 @@ func (n *node) stats() NodeStats {
 		s.Policy = *policy
 	}
 	n.mu.Lock()
-	s.Queued, s.InFlight = n.queue.Len(), n.pace.UnderWay
+	s.Queued, s.InFlight = n.queue.Len(), n.inFlight
 	n.mu.Unlock()
 	s.ClockKnown = n.clock.Known()
 	return s
