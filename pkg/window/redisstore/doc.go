@@ -38,8 +38,7 @@
 //     136 bytes and writes 50.
 //   - The script removes a value that is not a log: see below.
 //
-// The store answers a check that needs no log ([window.WithoutLog]) without Redis. A
-// denial writes nothing.
+// The store answers a check that needs no log ([window.WithoutLog]) without Redis. A denial writes nothing.
 //
 // # Corrupt values
 //
@@ -117,8 +116,7 @@
 // newer slots. For a second or two after such an entry, [window.Decision.Unsettled] is
 // set in denials of the log, and in answers after which nothing remains.
 //
-// While a slot moves, the keys of a request may be on two servers. The store then decides
-// the request in the same way.
+// While a slot moves, the keys of a request may be on two servers. The store then decides it in the same way.
 //
 // # Requests in flight
 //

@@ -95,8 +95,7 @@ type Change struct {
 	Err           error
 }
 
-// Store keeps logs in Redis. Create it with New; its methods are safe for
-// concurrent use.
+// Store keeps logs in Redis. Create it with New; its methods are safe for concurrent use.
 type Store struct {
 	client   Client
 	cluster  cluster // nil if there is one server
@@ -378,8 +377,7 @@ func (s *Store) whole(deadline int64) bool {
 	return deadline-serverclock.Now() > int64(s.opts.Timeout-100*time.Microsecond)
 }
 
-// The part of a caller's time that is left to answer without the store: one in answerPart,
-// and at least answerTime.
+// The part of a caller's time that is left to answer without the store: one in answerPart, and at least answerTime.
 const (
 	answerTime = 2 * time.Millisecond
 	answerPart = 5
