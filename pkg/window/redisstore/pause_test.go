@@ -312,9 +312,11 @@ func TestPauseOnClusterInTime(t *testing.T) {
 	if !paused {
 		t.Fatalf("it has not paused: %+v", one)
 	}
+	begun := time.Now()
 	f.Flush()
 	frozen := c.MasterOf(keys[1])
 	frozen.Pause()
+	eventually(t, "a part of the request's time to be over", func() bool { return time.Since(begun) > time.Second/50 })
 	defer frozen.Resume()
 	if f, paused = one.next(); !paused {
 		t.Fatalf("it has not paused again: %+v", one)

@@ -374,7 +374,7 @@ func (s *Store) deadline(ctx context.Context) (deadline int64, patient bool) {
 
 // whole reports whether nearly all of the store's timeout is left until a local instant.
 func (s *Store) whole(deadline int64) bool {
-	return deadline-serverclock.Now() > int64(s.opts.Timeout-100*time.Microsecond)
+	return deadline-serverclock.Now() > int64(s.opts.Timeout-max(s.opts.Timeout/100, 100*time.Microsecond))
 }
 
 // The part of a caller's time that is left to answer without the store: one in answerPart, and at least answerTime.
