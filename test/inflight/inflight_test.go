@@ -441,10 +441,8 @@ func TestEveryEnd(t *testing.T) {
 			return true
 		})
 		f.wantPlaces(20)
-		// On a busy machine Envoy may get no decision in time. Then it lets the request pass.
-		undecided := int64(f.Stat("cluster.upstream.ratelimit.error"))
-		if most := f.backend.most.Load(); most > 20+undecided {
-			t.Errorf("%d requests were in flight at a time, want at most 20, and %d without a decision", most, undecided)
+		if most := f.backend.most.Load(); most > 20 {
+			t.Errorf("%d requests were in flight at a time, want at most 20", most)
 		}
 		if n := stack.Metric(t, f.RLS, `slidegate_in_flight_misuses_total`); n != "0" {
 			t.Errorf("%s misuses", n)

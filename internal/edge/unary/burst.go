@@ -107,29 +107,30 @@ func (b *burst) settle() {
 		b.part()
 		slices.SortStableFunc(b.paused, sooner) // each may still wait until its deadline
 		b.paused[0].until.Flush()
+		since := time.Now()
 		for i := 0; i < len(b.paused); {
-			p, since := b.paused[i], time.Now()
+			p := b.paused[i]
 			if p.until = p.routine.Next(); p.until != nil {
 				i++
 				continue
 			}
 			b.end(p)
 			b.paused = slices.Delete(b.paused, i, i+1)
-			if time.Since(since) > handOver {
+			now := time.Now()
+			if now.Sub(since) > handOver {
 				b.conn.flush() // the next one may take as long
 			}
+			since = now
 		}
 	}
 }
 
 // sooner orders calls by their deadlines. Calls without come last.
 func sooner(a, b *paused) int {
-	switch {
-	case a.deadline.IsZero() || b.deadline.IsZero():
+	if a.deadline.IsZero() || b.deadline.IsZero() {
 		return cmp.Compare(b.deadline.Unix(), a.deadline.Unix())
-	default:
-		return a.deadline.Compare(b.deadline)
 	}
+	return a.deadline.Compare(b.deadline)
 }
 
 // part lets the calls that wait for another Flusher than the first one does go on apart: a store that is

@@ -151,7 +151,7 @@ func TestHoles(t *testing.T) {
 // lookNew is [State.LookHold] for a stream that holds nothing.
 func lookNew(s *State, log []byte, clock int64, c *window.Check) { s.LookHold(log, clock, c, NoHold) }
 
-// TestEndOfHold: a hold of a large log is found, whatever the caller knows of its end. Holds of the same end are told apart.
+// TestEndOfHold: a hold of a large log is found, whatever the caller knows of its end. The streams of holds with the same end are not confused.
 func TestEndOfHold(t *testing.T) {
 	log, now := heldBy(100)
 	for stream := range window.StreamID(3) { // which end together
