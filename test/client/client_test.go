@@ -30,6 +30,9 @@ type sender struct {
 	base http.RoundTripper
 	// change, if set, changes the header of every response.
 	change func(http.Header)
+	// together, if set, is how many requests wait for each other, before the first is sent.
+	together int
+	complete chan struct{} // closed when they have arrived
 
 	mu     sync.Mutex
 	sent   []time.Time
@@ -43,13 +46,20 @@ func newSender(t *testing.T, n int) *sender {
 	t.Helper()
 	base := &http.Transport{MaxIdleConnsPerHost: n}
 	t.Cleanup(base.CloseIdleConnections)
-	return &sender{base: base, denied: make(map[string]int)}
+	return &sender{base: base, complete: make(chan struct{}), denied: make(map[string]int)}
 }
 
 func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	s.sent = append(s.sent, time.Now())
+	if len(s.sent) == s.together {
+		close(s.complete)
+	}
+	early := len(s.sent) <= s.together
 	s.mu.Unlock()
+	if early {
+		<-s.complete
+	}
 	resp, err := s.base.RoundTrip(req)
 	if err != nil {
 		return resp, err
@@ -123,6 +133,7 @@ func TestFiftyClients(t *testing.T) {
 	stack.EachStore(t, func(t *testing.T, settings map[string]string) {
 		s := serve(t, fmt.Sprintf("window: %v, requests: %d", window, limit), settings)
 		sender := newSender(t, n)
+		sender.together = n // an answer before the last one would pace it, and the limit denied none
 		c := &http.Client{Transport: &client.Transport{Base: sender, Pace: time.Minute}}
 		begin := time.Now()
 		process.Concurrently(t, n, func(i int) error {
