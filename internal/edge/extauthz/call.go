@@ -24,7 +24,13 @@ import (
 
 // call is one request and its result. The next request reuses its memory.
 type call struct {
-	in     request
+	in       request
+	policy   decide.Call
+	upstream upstream
+	state
+}
+
+type state struct {
 	step   step
 	result Result // as far as it is known
 	keys   apiKeys
@@ -32,14 +38,12 @@ type call struct {
 	client client
 	spent  int // on values of descriptors, in bytes
 
-	limited  bool // there is a verdict
-	request  decide.Request
-	entries  []descriptors.Entry
-	policy   decide.Call
-	probe    *probe.Probe // denies the call; nil: none does
-	reply    reply        // to a client that is denied; its fields are also on the answer to one that passes
-	upstream upstream
-	names    []string // of labels
+	limited bool // there is a verdict
+	request decide.Request
+	entries []descriptors.Entry
+	probe   *probe.Probe // denies the call; nil: none does
+	reply   reply        // to a client that is denied; its fields are also on the answer to one that passes
+	names   []string     // of labels
 }
 
 type apiKeys struct {
@@ -89,19 +93,12 @@ func (c *call) Forget() {
 	c.in.forget()
 	c.upstream.forget()
 	c.policy.Forget()
-	*c = call{
-		in: c.in,
-		request: decide.Request{
-			Descriptors: reuse.Slice(c.request.Descriptors),
-			Plain:       reuse.Slice(c.request.Plain),
-		},
-		keys:     apiKeys{all: reuse.Slice(c.keys.all)},
-		entries:  reuse.Slice(c.entries),
-		policy:   c.policy,
-		reply:    reply{reuse.Slice(c.reply.fields), reuse.Slice(c.reply.body)},
-		upstream: c.upstream,
-		names:    reuse.Slice(c.names),
+	kept := state{
+		keys: apiKeys{all: reuse.Slice(c.keys.all)}, entries: reuse.Slice(c.entries),
+		reply: reply{reuse.Slice(c.reply.fields), reuse.Slice(c.reply.body)}, names: reuse.Slice(c.names),
 	}
+	kept.request.Descriptors, kept.request.Plain = reuse.Slice(c.request.Descriptors), reuse.Slice(c.request.Plain)
+	c.state = kept
 }
 
 // decide decides the request in c. It never returns an error. If it reports false, the

@@ -114,7 +114,7 @@ func TestForget(t *testing.T) {
 			t.Errorf("%s: %v, want two that pass and two that are limited, or all unknown", name, r)
 		}
 	}
-	c := &call{reply: reply{body: make([]byte, reuse.MaxBytes+1)}, entries: make([]descriptors.Entry, reuse.MaxBytes)}
+	c := &call{state: state{reply: reply{body: make([]byte, reuse.MaxBytes+1)}, entries: make([]descriptors.Entry, reuse.MaxBytes)}}
 	if c.Forget(); c.reply.body != nil || c.entries != nil {
 		t.Error("the memory of a large request is kept")
 	}

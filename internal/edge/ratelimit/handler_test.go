@@ -57,7 +57,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 			t.Run(name+what, func(t *testing.T) { adaptertest.Pool(t, s.handler.Get) })
 		}
 	}
-	c := &call{echo: make([]byte, reuse.MaxBytes+1), limits: make([]window.Limit, reuse.MaxBytes)}
+	c := &call{state: state{echo: make([]byte, reuse.MaxBytes+1), limits: make([]window.Limit, reuse.MaxBytes)}}
 	if c.Forget(); c.echo != nil || c.limits != nil {
 		t.Error("the memory of a large request is kept")
 	}

@@ -95,15 +95,19 @@ func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer [
 
 // call is one request and its verdict. The next request reuses its memory.
 type call struct {
-	in       message
+	in     message
+	policy decide.Call
+	state
+}
+
+type state struct {
 	begun    bool // the request is made from the message
 	compared bool // another instance compares the answer
 	request  decide.Request
 	limits   []window.Limit // that came with descriptors
 	echo     []byte         // encoded entries of metadata that repeat the request
-	policy   decide.Call
-	probe    *probe.Probe // denies the call; nil: the rules decide it
-	mcp      string       // what Envoy's MCP filter has read, as JSON
+	probe    *probe.Probe   // denies the call; nil: the rules decide it
+	mcp      string         // what Envoy's MCP filter has read, as JSON
 	headers  []answer.Header
 	body     []byte // of a denial
 }
@@ -125,18 +129,9 @@ func (c *call) Describe(from *unary.Call) {
 func (c *call) Forget() {
 	c.in.forget()
 	c.policy.Forget()
-	*c = call{
-		in: c.in,
-		request: decide.Request{
-			Descriptors: reuse.Slice(c.request.Descriptors),
-			Plain:       reuse.Slice(c.request.Plain),
-		},
-		limits:  reuse.Slice(c.limits),
-		echo:    reuse.Slice(c.echo),
-		policy:  c.policy,
-		headers: reuse.Slice(c.headers),
-		body:    reuse.Slice(c.body),
-	}
+	kept := state{limits: reuse.Slice(c.limits), echo: reuse.Slice(c.echo), headers: reuse.Slice(c.headers), body: reuse.Slice(c.body)}
+	kept.request.Descriptors, kept.request.Plain = reuse.Slice(c.request.Descriptors), reuse.Slice(c.request.Plain)
+	c.state = kept
 }
 
 func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool, err error) {
