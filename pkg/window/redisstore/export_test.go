@@ -16,6 +16,9 @@ import (
 // WithoutExpiry returns a log as the memory store has it.
 var WithoutExpiry = withoutExpiry
 
+// SetInstances sets the number of instances that share the logs.
+func (s *Store) SetInstances(n int) { s.seen.number.Store(int64(n)) }
+
 // MaxRequests is how many requests one call of the script decides at most.
 const MaxRequests = maxRequests
 

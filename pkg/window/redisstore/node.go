@@ -58,10 +58,10 @@ type node struct {
 
 // calls are the messages that wait for a node, and the calls of the script that are under way.
 type calls struct {
-	mu       sync.Mutex
-	queue    queue.Queue[*message]
-	inFlight int
-	limits   *timelimit.Limiter // of the calls of the script
+	mu     sync.Mutex
+	queue  queue.Queue[*message]
+	pace   queue.Pace
+	limits *timelimit.Limiter // of the calls of the script
 }
 
 // A lane is what calls of one priority pause for: they do not wait with those of a lower one, whose
@@ -107,7 +107,7 @@ func (n *node) waits() bool {
 }
 
 func (s *Store) newNode(client Client, address string) *node {
-	n := &node{store: s, client: client, address: address, calls: calls{limits: timelimit.New(s.timeLimit())}}
+	n := &node{store: s, client: client, address: address, calls: calls{pace: queue.Pace{Calls: s.opts.Calls}, limits: timelimit.New(s.timeLimit())}}
 	n.lastAsked.Store(serverclock.Now())
 	n.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       s.opts.ProbeInterval,
@@ -237,11 +237,7 @@ func (n *node) begin() bool {
 	n.lastAsked.Store(serverclock.Now())
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.inFlight >= n.store.opts.Calls {
-		return false
-	}
-	n.inFlight++
-	return true
+	return n.pace.Begin()
 }
 
 // queueAll queues messages, so that they share the next call if it has room for them. It returns
@@ -255,7 +251,7 @@ func (n *node) queueAll(messages []*message, start bool) error {
 	var removed []*message
 	n.mu.Lock()
 	most := n.store.opts.MaxWaiting
-	if n.inFlight < n.store.opts.Calls {
+	if n.pace.Room() {
 		most = 0 // they are sent at once
 	}
 	for _, m := range messages {
@@ -263,8 +259,7 @@ func (n *node) queueAll(messages []*message, start bool) error {
 			removed = append(removed, r)
 		}
 	}
-	if start && n.inFlight < n.store.opts.Calls {
-		n.inFlight++
+	if start && n.pace.Begin() {
 		n.store.background(n.work)
 	}
 	n.mu.Unlock()
@@ -288,26 +283,22 @@ func (n *node) refuse(m *message) {
 // next starts another call for the queue after a call has ended.
 func (n *node) next() {
 	n.mu.Lock()
-	more := n.queue.Len() > 0
-	if !more {
-		n.inFlight--
-	}
+	more := n.pace.Next(n.queue.Len() > 0)
 	n.mu.Unlock()
 	if more {
 		n.store.background(n.work)
 	}
 }
 
-// work sends the messages of the queue until it is empty. Its call counts in inFlight.
+// work sends the messages of the queue until it is empty, or others send them. Its calls count as
+// one that is under way.
 func (n *node) work() {
 	var batch [maxRequests]*message
-	for {
+	for more := true; more; {
 		n.mu.Lock()
-		count := n.queue.Take(batch[:], maxShared)
-		if count == 0 {
-			n.inFlight--
-			n.mu.Unlock()
-			return
+		count := 0
+		if more = n.pace.Next(n.queue.Len() > 0); more {
+			count = n.queue.Take(batch[:], maxShared)
 		}
 		n.mu.Unlock()
 		n.send(batch[:count])

@@ -95,6 +95,47 @@ func testSharedCalls(t *testing.T, option, calls int) {
 	}
 }
 
+// TestBusyServer proves that a server whose last call took long has one call in flight if several
+// instances ask it, which all requests that come meanwhile share. One instance has two.
+func TestBusyServer(t *testing.T) {
+	testBusyServer(t, 1, 2)
+	testBusyServer(t, 2, 1)
+}
+
+func testBusyServer(t *testing.T, instances, inFlight int) {
+	t.Helper()
+	g := newGate(newClient(t, servers.Redis(t)))
+	s := redisstore.New(g, redisstore.Options{Timeout: patient})
+	defer s.Close()
+	s.SetInstances(instances)
+	began := time.Now()
+	take(t, s, check("k", 1000, 1))
+	usual := time.Since(began) // at least as long as the round trip
+	var all sync.WaitGroup
+	waiting := func(callers, calls int) {
+		g.close()
+		began = time.Now()
+		for range callers {
+			all.Go(func() { take(t, s, check("k", 1000, 1)) })
+		}
+		eventually(t, fmt.Sprintf("%d calls in flight", calls), func() bool {
+			n := s.Stats().Nodes[0]
+			return n.InFlight == calls && n.Queued == callers-calls
+		})
+	}
+	waiting(1, 1)
+	eventually(t, "that call to take long", func() bool { return time.Since(began) > 9*usual })
+	close(*g.open.Load())
+	all.Wait()
+	g.calls.Store(0)
+	waiting(5, inFlight)
+	close(*g.open.Load())
+	all.Wait()
+	if got := g.calls.Load(); got != int64(inFlight+1) {
+		t.Errorf("%d instances: %d calls for 5 requests, want %d", instances, got, inFlight+1)
+	}
+}
+
 // A keyed client notes the largest number of keys that one call of the script had.
 type keyed struct {
 	redisstore.Client

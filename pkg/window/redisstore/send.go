@@ -176,6 +176,7 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		at = new(serverclock.Bounds) // not the estimate
 	}
 	at.Learn(clock, sentAt, received)
+	n.pace.Learn(sentAt, received, n.store.Instances() > 1)
 	var unjudged []*message
 	for _, m := range p.messages {
 		m.batch = len(p.messages)

@@ -142,7 +142,7 @@ func (n *node) stats() NodeStats {
 		s.Policy = *policy
 	}
 	n.mu.Lock()
-	s.Queued, s.InFlight = n.queue.Len(), n.inFlight
+	s.Queued, s.InFlight = n.queue.Len(), n.pace.UnderWay
 	n.mu.Unlock()
 	s.ClockKnown = n.clock.Known()
 	return s
