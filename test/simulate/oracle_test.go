@@ -7,30 +7,112 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
+const (
+	second = time.Second
+	half   = second / 2
+)
+
+// newTrial returns a world without a run, and a key of it on the first of n servers.
+func newTrial(instances, n int, limit window.Limit) (*world, *key) {
+	w := &world{plan: &plan{Length: 10 * second, Instances: instances}}
+	for i := range n {
+		w.servers = append(w.servers, newServer(w, i))
+	}
+	k := newKey(&keySpec{Limit: limit, Joins: -1, Costs: 1})
+	k.owners = []owner{{-counted, w.servers[0]}}
+	return w, k
+}
+
+// passed returns a request of a key at each moment. The store, or an instance without it, has admitted it.
+func passed(k *key, byStore bool, at ...time.Duration) (all []*op) {
+	for _, t := range at {
+		all = append(all, &op{keys: []*key{k}, cost: 1, begin: t, end: t + time.Millisecond, answer: allowed, byStore: []bool{byStore}})
+	}
+	return all
+}
+
 // TestAResetInBetween: a reset empties a log at some moment between its begin and its end. What passes before and after
 // that, and meanwhile, exceeds no limit. What passes before its begin, or after its end, may.
 func TestAResetInBetween(t *testing.T) {
-	const second = time.Second
 	for _, tt := range []struct {
 		name   string
-		passes []time.Duration // requests
+		passes []time.Duration
 		broken bool
 	}{
 		{"before, and meanwhile", []time.Duration{1 * second, 2 * second, 4 * second, 5 * second}, false},
 		{"meanwhile, and after", []time.Duration{4 * second, 5 * second, 7 * second, 8 * second}, false},
-		{"before", []time.Duration{1 * second, 2 * second, 2500 * time.Millisecond}, true},
-		{"after", []time.Duration{7 * second, 7500 * time.Millisecond, 8 * second}, true},
+		{"before", []time.Duration{1 * second, 2 * second, 2 * second}, true},
+		{"after", []time.Duration{7 * second, 7 * second, 8 * second}, true},
 	} {
-		w := &world{plan: &plan{Length: 10 * second, Instances: 1}}
-		s := &server{w: w, clocks: []clockAt{{}}}
-		k := newKey(&keySpec{Limit: window.Limit{Hits: 2, Window: total}, Joins: -1})
-		k.owners = []owner{{server: s}}
+		w, k := newTrial(1, 1, window.Limit{Hits: 2, Window: total})
 		k.resets = []reset{{begun: 3 * second, at: 6 * second}}
-		var all []*op
-		for _, at := range tt.passes {
-			all = append(all, &op{keys: []*key{k}, cost: 1, begin: at, end: at + time.Millisecond, answer: allowed, byStore: []bool{true}})
+		if w.judgeWindows(k, passed(k, true, tt.passes...)); (len(w.broken) > 0) != tt.broken {
+			t.Errorf("%s: %q", tt.name, w.broken)
 		}
-		if w.judgeWindows(k, all); (len(w.broken) > 0) != tt.broken {
+	}
+}
+
+// TestAMovedLog: a log that has moved to a server whose clock is behind may expire there before this clock has caught
+// up. What passes before the move, or after it, exceeds no limit.
+func TestAMovedLog(t *testing.T) {
+	const moved = 3 * second
+	for _, tt := range []struct {
+		name   string
+		ahead  time.Duration // the clock of the second server, of that of the first one
+		passes []time.Duration
+		broken bool
+	}{
+		{"behind: before, and after", -second, []time.Duration{1 * second, 2 * second, 4 * second, 5 * second}, false},
+		{"behind: before", -second, []time.Duration{1 * second, 2 * second, 2 * second}, true},
+		{"behind: after", -second, []time.Duration{4 * second, 5 * second, 6 * second}, true},
+		{"the same: before, and after", 0, []time.Duration{1 * second, 2 * second, 4 * second}, true},
+		{"ahead: before, and after", second, []time.Duration{1 * second, 2 * second, 4 * second}, true},
+	} {
+		w, k := newTrial(1, 2, window.Limit{Hits: 2, Window: total})
+		w.servers[1].clocks[0].offset = tt.ahead
+		k.owners = append(k.owners, owner{moved, w.servers[1]})
+		if w.judgeWindows(k, passed(k, true, tt.passes...)); (len(w.broken) > 0) != tt.broken {
+			t.Errorf("%s: %q", tt.name, w.broken)
+		}
+	}
+}
+
+// TestWithoutTheStore: each of three instances admits one request without the store, in each window of a limit of one.
+// Around a boundary, one more passes.
+func TestWithoutTheStore(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		passes []time.Duration
+		broken bool
+	}{
+		{"two windows", []time.Duration{0, 0, 0, second, second, second}, false},
+		{"one window", []time.Duration{0, 0, half, half, half}, true},
+	} {
+		w, k := newTrial(3, 1, window.Limit{Hits: 1, Window: second})
+		if w.judgeWindows(k, passed(k, false, tt.passes...)); (len(w.broken) > 0) != tt.broken {
+			t.Errorf("%s: %q", tt.name, w.broken)
+		}
+	}
+}
+
+// TestInTime: a request has an answer within the store's timeout. One whose tier must be read may take as long as Envoy
+// waits.
+func TestInTime(t *testing.T) {
+	const more = 2 * time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		tiers  bool
+		took   time.Duration
+		broken bool
+	}{
+		{"late", false, storeTimeout + more, true},
+		{"with a tier", true, storeTimeout + more, false},
+		{"with a tier, and late", true, envoyTimeout + more, true},
+	} {
+		w, k := newTrial(1, 1, window.Limit{Hits: 1, Window: second})
+		k.Tiers = tt.tiers
+		w.ops = []*op{{keys: []*key{k}, instance: new(instance), end: tt.took}}
+		if w.judgeTimes(); (len(w.broken) > 0) != tt.broken {
 			t.Errorf("%s: %q", tt.name, w.broken)
 		}
 	}
