@@ -27,6 +27,14 @@ var (
 	holdsText string
 	//go:embed reserves.lua
 	reservesText string
+	//go:embed inflight.lua
+	inFlightText string
+	//go:embed adds.lua
+	addsText string
+	//go:embed large.lua
+	largeText string
+	//go:embed falls.lua
+	fallsText string
 	//go:embed ends.lua
 	endsText string
 	//go:embed settle.lua
@@ -51,7 +59,7 @@ var (
 var (
 	Take      = New(takeScript)
 	TakeBack  = New(takeBackText)
-	Streams   = New(include(streamsText, map[string]string{"holds.lua": holdsText, "ends.lua": endsText}))
+	Streams   = New(include(streamsText, map[string]string{"holds.lua": holdsScript, "adds.lua": addsText, "ends.lua": endsText}))
 	Logs      = New(inspectText)
 	Instances = New(instancesText)
 	Document  = New(documentText)
@@ -71,15 +79,21 @@ type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
+// holdsScript is holds.lua, with the file that it includes.
+var holdsScript = include(holdsText, map[string]string{"large.lua": largeText})
+
 // takeScript is take.lua, with the files that it includes.
 var takeScript = include(takeText, map[string]string{
-	"holds.lua":       holdsText,
+	"adds.lua":        addsText,
+	"holds.lua":       holdsScript,
+	"falls.lua":       fallsText,
+	"inflight.lua":    include(inFlightText, map[string]string{"falls.lua": fallsText, "reserves.lua": reservesText}),
 	"reserves.lua":    reservesText,
 	"look.lua":        lookText,
 	"oncerecords.lua": onceRecordsText,
 	"record.lua":      recordText,
 	"rest.lua":        restText,
-	"settle.lua":      include(settleText, map[string]string{"holds.lua": holdsText, "ends.lua": endsText}),
+	"settle.lua":      include(settleText, map[string]string{"holds.lua": holdsScript, "adds.lua": addsText, "ends.lua": endsText}),
 	"waits.lua":       waitsText,
 })
 

@@ -16,87 +16,31 @@
 --
 -- It translates Reserved.Settle of package packed.
 -- include holds.lua
--- include ends.lua
 
 local stream, deny, flags, sent = read('>c8I7BI7', ARGV[4])
 local unreached, was_denied, alone = flags % 2 >= 1, flags % 4 >= 2, flags % 8 >= 4
-local check_bytes, checks, numbers = args, {}, {}
+local check_bytes, numbers = args, {}
 for j = 2, #KEYS do
   numbers[KEYS[j]] = #args >= 38 * j - 31 and j - 1
 end
-keys, replies, recorded, settled = {}, {}, {}, {released = 0, corrupt = 0}
+keys, args, settled, released, corrupted = {}, string.sub(args, 1, 7), {}, 0, 0
 
--- charge charges a log, by the fields of a check.
-local function charge(key, check, cost)
-  keys[#keys + 1] = key
-  checks[#checks + 1] = '\3\1' .. string.sub(check, 3, 23) .. pack('>I7', cost) .. string.sub(check, 31)
-end
-
--- of returns the check of a cost that the end names.
-local function of(number)
-  return string.sub(check_bytes, 38 * number - 30, 38 * number + 7)
-end
-
--- settle settles one log, by the name of its holds and what the stream knows of it, also when its hold ends. It is unknown if the stream has
--- reserved nothing there.
-local function settle(name, pair, unknown, ends)
-  local key = string.sub(name, 1, -3)
-  local number = numbers[key]
-  local check = number and of(number) or holds.current(string.sub(pair, 39))
-  local terms = holds.terms(string.sub(pair, 1, 38) .. check)
-  local s, corrupt = holds.read(name, stream, terms, ends)
-  if corrupt then
-    settled.corrupt = settled.corrupt + 1
-  end
-  local estimate = number and string.byte(check) == 0 -- mode enforce: only if the stream has reserved nothing
-  if estimate and not unknown then
-    number = nil
-  end
-  numbers[key] = nil
-  local cost, due, reserved = number and read('>I7', check, 24) or 0, 0, s.cost
-  if reserved > 0 then
-    if number then
-      -- The end names the cost.
-    elseif unreached then
-      cost = 0
-    else
-      cost = reserved
-      if terms.factor > 0 then
-        cost = math.min(cost, math.ceil(sent * terms.factor / 1000000))
-      end
-    end
-    if terms.bucket then
-      due = s.used - s.reserved - (s.hold < s.passed and reserved or 0)
-    end
-    holds.settle(s)
-    settled.released = 1
-  else
-    if unknown and s.ended > 0 then
-      return -- an earlier call for the same end has charged the log
-    elseif alone and deny > 0 and s.ended == 0 then
-      holds.finish(s, deny)
-    end
-    if not number or was_denied or terms.bucket and not unknown then
-      if not s.written or not s.expired then
-        return
-      end
-      number, cost = nil, 0 -- only to report them
-    end
-  end
-  charge(key, check, cost + due)
-  settled[#keys] = {number = number or 0, reserved = reserved, due = due, holds = s, name = key}
-end
-
+-- The logs of the stream, of which a budget has the two checks in pair; then those of the costs, which are unknown if the stream
+-- has reserved nothing there.
+local logs, needs_ends
 if alone then
-  settle(KEYS[1], ARGV[5], flags >= 8)
+  logs, needs_ends = {{name = KEYS[1], pair = ARGV[5], unknown = flags >= 8}}, true
 else
-  local known = holds.stream(KEYS[1])
-  if known.ended > 0 then
+  local k = known(KEYS[1])
+  if k.ended > 0 then
     return '\0\0'
   end
-  for j = 1, #known.names do
-    if known.pairs[j] then
+  logs = k.logs
+  for j = 1, #logs do
+    if logs[j].pair then
       deny = math.max(deny, 10000000)
+    else
+      needs_ends = true
     end
   end
   if #KEYS > 1 and not was_denied then
@@ -104,26 +48,95 @@ else
   end
   if deny > 0 then
     local till = math.ceil((clock + deny) / 1000)
-    call('SET', KEYS[1], pack('>BI7', 167, till), 'PX', math.ceil(deny / 1000) + 1000)
+    call('SET', KEYS[1], pack('>BI7', 167, till), 'PX', string.format('%d', math.ceil(deny / 1000) + 1000))
   else
     call('UNLINK', KEYS[1])
   end
-  for j = 1, #known.names do
-    if known.pairs[j] then
-      settle(known.names[j], known.pairs[j], false, known.ends[j])
-    else
-      local got = holds.drop(known.names[j], stream, 0, known.ends[j])
-      settled.released = math.max(settled.released, got % 2)
-      settled.corrupt = settled.corrupt + (got - got % 2) / 2
-    end
-  end
 end
-for j = 2, #KEYS do
-  if numbers[KEYS[j]] and string.byte(of(j - 1)) ~= 2 then
-    settle(KEYS[j] .. ':r', of(j - 1) .. of(j - 1), true)
+if needs_ends then
+  -- include adds.lua
+  -- include ends.lua
+end
+
+local j, next_cost = 1, 2
+while j <= #logs or next_cost <= #KEYS do
+  local log = logs[j]
+  if not log then
+    local check = string.sub(check_bytes, 38 * next_cost - 68, 38 * next_cost - 31)
+    if numbers[KEYS[next_cost]] and string.byte(check) ~= 2 then
+      log = {name = KEYS[next_cost] .. ':r', pair = check .. check, unknown = true}
+    end
+    next_cost = next_cost + 1
+  end
+  j = j + 1
+  if log and log.pair then
+    -- Settle one log, also when its hold ends.
+    local name, pair, unknown = log.name, log.pair, log.unknown
+    local key = string.sub(name, 1, -3)
+    local number = numbers[key]
+    local check = number and string.sub(check_bytes, 38 * number - 30, 38 * number + 7) or string.sub(pair, 39)
+    if not number and read('>I2', check, 3) == 4 then
+      -- The period of a calendar may be over. The check has the period of now.
+      local last, length, after = read('>I6xxxxxxxxxxxxxxI4I4', check, 11)
+      if clock >= (last + after) * 1000000 and after > 0 then
+        local passed = math.floor((math.floor(clock / 1000000) - last - after) / after)
+        check = string.sub(check, 1, 10) .. pack('>I6', last + (passed + 2) * after) .. string.sub(check, 17, 30) .. pack('>I4I4', after, after)
+      end
+    end
+    local bytes, both, silent = redis.pcall('GETRANGE', name, '0', '729'), string.sub(pair, 1, 38) .. check
+    local s = type(bytes) == 'string' and view_holds(name, bytes, stream, both, log.ends)
+    if not s then
+      call('UNLINK', name)
+      s, corrupted = view_holds(name, '', stream, both), corrupted + 1
+    end
+    local estimate = number and string.byte(check) == 0 -- mode enforce: only if the stream has reserved nothing
+    if estimate and not unknown then
+      number = nil
+    end
+    numbers[key] = nil
+    local cost, due, reserved = number and read('>I7', check, 24) or 0, 0, s.cost
+    if reserved > 0 then
+      if number then
+        -- The end names the cost.
+      elseif unreached then
+        cost = 0
+      else
+        cost = reserved
+        if s.terms.factor > 0 then
+          cost = math.min(cost, math.ceil(sent * s.terms.factor / 1000000))
+        end
+      end
+      if s.terms.fill then
+        due = s.used - s.reserved - (s.hold < s.passed and reserved or 0)
+      end
+      if s.terms.fill and large then -- otherwise none has expired
+        large.pay(s)
+      end
+      if s.hold >= s.front then
+        cut_hold(s, 0)
+      else
+        write_holds(s)
+      end
+      released = 1
+    elseif unknown and s.ended > 0 then
+      silent = true -- an earlier call for the same end has charged the log
+    else
+      if alone and deny > 0 and s.ended == 0 then
+        finish(s, deny)
+      end
+      if not number or was_denied or s.terms.fill and not unknown then
+        number, cost, silent = nil, 0, not s.written or not s.expired -- only to report them
+      end
+    end
+    if not silent then
+      keys[#keys + 1] = key
+      args = args .. '\3\1' .. string.sub(check, 3, 23) .. pack('>I7', cost + due) .. string.sub(check, 31)
+      settled[#keys] = {number = number or 0, reserved = reserved, due = due, holds = s, name = key}
+    end
+  elseif log then
+    local got = drop(log.name, stream, 0, log.ends)
+    released = math.max(released, got % 2)
+    corrupted = corrupted + (got - got % 2) / 2
   end
 end
 n = #keys
-if n > 0 then
-  args = string.sub(args, 1, 7) .. table.concat(checks)
-end

@@ -28,29 +28,35 @@ local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 local latest_clock = math.min(clock + 86400000000, 2 ^ 52) -- as in take.lua
 local call, pack, read = redis.call, struct.pack, struct.unpack
-local holds
+
+local slot, gone, view_holds, write_holds, cut_hold, known, last_known, put_hold, remember, large, finish, drop
 
 -- include holds.lua
+-- include adds.lua
 -- include ends.lua
 
 local verb, stream, micros = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local till = math.ceil((clock + micros) / 1000)
 
 -- dropAll ends the stream in logs.
-local function dropAll(keys, deny, ends)
+local function dropAll(logs, deny)
   local released, corrupt = 0, 0
-  for i = 1, #keys do
-    local got = holds.drop(keys[i], stream, deny, ends[i])
+  for i = 1, #logs do
+    local got = drop(logs[i].name, stream, deny, logs[i].ends)
     released, corrupt = math.max(released, got % 2), corrupt + got - got % 2
   end
   return released + corrupt
 end
 
 if verb == 'drop' then
-  return dropAll(KEYS, micros, {})
+  local logs = {}
+  for i = 1, #KEYS do
+    logs[i] = {name = KEYS[i]}
+  end
+  return dropAll(logs, micros)
 end
 
-local known = holds.stream(KEYS[1])
+local known = known(KEYS[1])
 if verb == 'note' then
   if known.ended > 0 then
     return known.ended - math.floor(clock / 1000)
@@ -58,28 +64,35 @@ if verb == 'note' then
   for i = 4, #ARGV do
     local pair = string.byte(ARGV[i]) == 1 and string.sub(ARGV[i], 2, 77) or nil
     local name = string.sub(ARGV[i], pair and 78 or 2)
-    if holds.full(known, name) then
-      return known.till - math.floor(clock / 1000)
+    if known.till > 0 and #known.logs >= 192 then
+      local is_in
+      for j = 1, #known.logs do
+        is_in = is_in or known.logs[j].name == name
+      end
+      if not is_in then
+        return known.till - math.floor(clock / 1000)
+      end
     end
-    holds.remember(known, name, till, nil, pair, 0)
+    remember(known, name, till, nil, pair, 0)
   end
   return known.found and 0 or -1
 end
 
 -- The stream ends. A second end changes nothing.
-local names, all = known.names, {known.ended > 0 and '1' or '0'}
-for i = 1, #names do
-  if verb == 'end' and known.ended == 0 and known.pairs[i] then
+local all = {known.ended > 0 and '1' or '0'}
+for i = 1, #known.logs do
+  local log = known.logs[i]
+  if verb == 'end' and known.ended == 0 and log.pair then
     return -1
   end
-  if known.pairs[i] then
+  if log.pair then
     micros = math.max(micros, verb == 'forget' and 10000000 or 0)
   end
-  all[i + 1] = (known.pairs[i] and '\1' .. known.pairs[i] or '\0') .. names[i]
+  all[i + 1] = (log.pair and '\1' .. log.pair or '\0') .. log.name
 end
 if verb == 'forget' then
   if known.ended == 0 and micros > 0 then
-    holds.remember(known, nil, math.ceil((clock + micros) / 1000), 167)
+    remember(known, nil, math.ceil((clock + micros) / 1000), 167)
   end
   return all
 elseif known.ended > 0 then
@@ -89,4 +102,4 @@ elseif micros > 0 then
 else
   call('UNLINK', KEYS[1])
 end
-return dropAll(names, 0, known.ends)
+return dropAll(known.logs, 0)

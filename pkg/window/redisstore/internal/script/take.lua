@@ -200,9 +200,10 @@ local moved, most_moved = 0, 262144
 -- decides); made, whether the check holds something since now.
 local muldiv, fills, weigh, falls
 local run -- of rings that are written
-local holds, once_records
+local in_flight, once_records
+local slot, gone, view_holds, write_holds, cut_hold, known, last_known, put_hold, remember, large, finish, drop, hold_falls, last_paid, over -- of holds
 local reserved_of -- the states of what is reserved, by the check of the log
-local recorded, settled -- of settle.lua: what checks have charged; what is settled
+local settled, released, corrupted -- of settle.lua: what the checks settle; whether the stream had a hold; the values that were removed
 local once_record_of -- the states of idempotency records, by the check whose charge they are about
 
 -- A single check is judged, charged and answered in one pass. A group of several checks
@@ -233,19 +234,44 @@ end
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I7I7I4I4', args, 38 * i - 30)
   local key = keys[i]
+  if unit == 6 or unit == 8 then
+    if not view_holds then
+      -- include holds.lua
+      -- include adds.lua
+    end
+    if unit == 8 then
+      -- What is reserved of the next log, with which this check is judged and answered.
+      local bytes, pair, s = try('GETRANGE', key, '0', '729'), string.sub(args, 38 * i - 30, 38 * i + 45)
+      if type(bytes) == 'table' and not string.find(bytes.err, 'WRONGTYPE', 1, true) then
+        return bytes -- an error, but not about the value
+      end
+      -- include reserves.lua
+      reserved_of = reserved_of or {}
+      reserved_of[i + 1] = s
+      if i == from then
+        from, last = i + 1, i + 1
+      end
+      i, key = i + 1, keys[i + 1]
+      local flags = mode
+      mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I7I7I4I4', args, 38 * i - 30)
+      if flags % 64 >= 32 and mode < 32 then
+        mode = mode + 32 -- the first check says that the group has calendars
+      end
+    end
+  end
   local reserves, asks, dated, restores
   if mode > 4 then
     mode, reserves, asks, dated, restores = mode % 8, mode % 16 >= 8, mode % 32 >= 16, mode % 64 >= 32, mode >= 64
   end
   if i == from and not settling then
     denied, any, any_room = false, false, false
-    several = group == 0 or mode >= 3 and not recorded
+    several = group == 0 or mode >= 3 and not settled
     settling = not several
     if several then
       rooms, seen = rooms or {}, seen or {false, false, false, false} -- most calls need no more
       if not dry_run_over then
         full_rings, moved_after, too_many = nil, moved, false
-        dry_run = group == 0 and mode >= 3 and n > 4 and not recorded
+        dry_run = group == 0 and mode >= 3 and n > 4 and not settled
       end
     end
     if dated then
@@ -275,12 +301,11 @@ while i <= n do
   local policy, state
   if other then
     counts, major, minor, idle = unit < 6, 0, 0, 0
-    if unit == 6 or unit == 8 then
-      if not holds then
-        -- include holds.lua
-        -- include reserves.lua
+    if unit == 6 then
+      if not in_flight then
+        -- include inflight.lua
       end
-      policy, header = holds, '729' -- the header and 32 slots
+      policy, header = in_flight, '729' -- the header and 32 slots
     elseif unit == 7 then
       if not once_records then
         -- include oncerecords.lua
@@ -311,9 +336,6 @@ while i <= n do
       if unit == 7 then
         once_record_of = once_record_of or {}
         once_record_of[i + 1] = state
-      elseif unit == 8 then
-        reserved_of = reserved_of or {}
-        reserved_of[i + 1] = state
       end
     end
   elseif size >= 18 then
@@ -478,8 +500,8 @@ while i <= n do
         cut = cut or {}
         cut[i] = charge < cost
       end
-      if recorded then
-        recorded[i] = charge
+      if settled then
+        settled[i].charged = charge
       end
     end
   elseif cost > 0 and used > 0 then
@@ -596,7 +618,7 @@ while i <= n do
         moves = need - 1 > capacity - math.floor(capacity / 16)
       end
 
-      if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from and not recorded then
+      if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from and not settled then
         ask_again = 1 -- the one check of its group
       elseif not moves then
         -- A ring that stays in place. Write the header, with new copies if they are used
@@ -664,23 +686,38 @@ while i <= n do
     end
   end
 
+  local res = reserved_of and reserved_of[i]
   if settling and ask_again and not corrupt then
     local reply = pack('>BI7I7I7I7', 3, ask_again, 0, 0, 0)
     if not replies then
       return reply .. pack('>I7', clock)
     end
     replies[positions and positions[i] or i] = reply
-  elseif settling and recorded and not corrupt then
-    replies[i] = math.max(unit == 2 and major or limit - used, 0) -- what remains
+    if res then
+      replies[positions and positions[i - 1] or i - 1] = reply
+    end
+  elseif settling and settled and not corrupt then
+    settled[i].remaining = math.max(unit == 2 and major or limit - used, 0) -- hits
   elseif settling and not corrupt then
     -- Answer as the log is now. Waits count from the server's clock. If that was set back,
     -- they include the time to catch up.
-    local res = reserved_of and reserved_of[i]
     local whole_limit = limit
     if res then
       if res.reserves then
-        holds.reserve(res, res.reserves)
-        res.reserves = nil
+        -- The stream holds the cost. A bucket was charged for the holds that have expired.
+        local s, cost = res, res.reserves
+        s.length = math.min(s.length > 0 and s.length or s.terms.length, s.terms.length)
+        if s.terms.fill and large then -- otherwise none has expired
+          large.pay(s)
+        end
+        if s.hold and s.hold >= s.front then
+          cut_hold(s, 0) -- the stream had ended, and is not denied any more
+        end
+        put_hold(s, s.ends, cost)
+        s.made, s.hold, s.reserves = true, nil, nil
+        if s.known then
+          remember(s.known, s.key, math.ceil(gone(s, s.ends, cost) / 1000), nil, s.pair, s.ends)
+        end
       end
       -- The log answers for the room next to what is reserved.
       limit = limit - math.min(res.used, limit)
@@ -727,12 +764,15 @@ while i <= n do
       end
     end
     if res then
+      if not over and (not room or limit == 0 or unit_after == 0 or res.last_cost == 0) then
+        -- include falls.lua
+      end
       if res.used > 0 then
-        reset = math.max(reset, holds.over(res))
+        reset = math.max(reset, res.last_cost > 0 and gone(res, res.last, 1) - clock or over(res), 1)
         if limit == 0 then
-          unit_after = holds.falls(res, whole_limit - 1)
+          unit_after = hold_falls(res, whole_limit - 1)
         elseif unit_after == 0 then
-          unit_after = holds.falls(res, res.used - 1)
+          unit_after = hold_falls(res, res.used - 1)
         end
       end
       local need = math.max(cost, 1)
@@ -743,9 +783,9 @@ while i <= n do
       else
         outcome = 0
         if need > limit then
-          retry = holds.falls(res, whole_limit - need)
+          retry = hold_falls(res, whole_limit - need)
         elseif retry == 0 and res.ended == 0 and res.used > 0 then
-          retry = holds.falls(res, res.used - 1) -- there are too many holds
+          retry = hold_falls(res, res.used - 1) -- there are too many holds
         end
         if res.ended > 0 then
           retry = math.max(retry, res.ended * 1000 - clock)
@@ -772,6 +812,9 @@ while i <= n do
         return pack('>BI7I7I7I7I7', outcome, remaining, retry, unit_after, reset, clock)
       end
       replies[positions and positions[i] or i] = pack('>BI7I7I7I7', outcome, remaining, retry, unit_after, reset)
+      if res then
+        replies[positions and positions[i - 1] or i - 1] = pack('>BI7I7I7I7', res.removed and 5 or 1, ((res.free or res.ended > 0) and 0 or 1) + 2 * (res.written and res.expired or 0), res.made and 1 or 0, res.reserved, res.written and res.expired_units or 0)
+      end
     end
   end
 
@@ -789,7 +832,7 @@ while i <= n do
       denied = denied or not room
     end
     if settling and i > from then
-      i = i - 1
+      i = i - (res and 2 or 1)
     elseif settling then
       i, from, settling = last + 1, last + 1, false
       last, ask_again, dry_run, dry_run_over = i, false, false, false
@@ -802,14 +845,13 @@ while i <= n do
     end
   end
 end
-if recorded then
-  local parts = {pack('>BB', settled.released, math.min(settled.corrupt, 255))}
+if settled then
+  local reply = pack('>BB', released, math.min(corrupted, 255))
   for j = 1, #settled do
     local s = settled[j]
-    local remaining = math.max(replies[j] - s.holds.used, 0)
-    local written = s.holds.written
-    parts[j + 1] = pack('>BI2I7I7I7I7I7I4', s.number, written and s.holds.expired or 0, written and s.holds.expired_units or 0, s.reserved, math.max(recorded[j] - s.due, 0), remaining, s.holds.reserved, #s.name) .. s.name
+    local state = s.holds
+    reply = reply .. pack('>BI2I7I7I7I7I7I4', s.number, state.written and state.expired or 0, state.written and state.expired_units or 0, s.reserved, math.max(s.charged - s.due, 0), math.max(s.remaining - state.used, 0), state.reserved, #s.name) .. s.name
   end
-  return table.concat(parts)
+  return reply
 end
 return table.concat(replies) .. pack('>I7', clock)
