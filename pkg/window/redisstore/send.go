@@ -289,9 +289,11 @@ func (n *node) command(ctx context.Context, p *part) *script.Command {
 		packed = script.AppendInstant(packed, deadline(m.deadline))
 	}
 	text := string(packed)
-	args = append(args, text[:checks], text[checks:])
+	args = append(args, text[:checks])
 	if inFlight && s.streams != "" {
-		args = append(args, s.streams)
+		args = append(args, text[checks:], s.streams)
+	} else if len(p.messages) > 1 {
+		args = append(args, text[checks:])
 	}
 	return script.NewCommand(ctx, args)
 }

@@ -26,7 +26,7 @@
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
-local latest_clock = math.min(clock + 86400000000, 2 ^ 52) -- as in take.lua
+local latest_clock = clock < 2 ^ 52 - 86400000000 and clock + 86400000000 or 2 ^ 52 -- as in take.lua
 local call, pack, read = redis.call, struct.pack, struct.unpack
 
 local slot, gone, view_holds, write_holds, cut_hold, known, last_known, put_hold, remember, large, finish, drop

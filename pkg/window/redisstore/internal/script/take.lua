@@ -25,7 +25,7 @@
 --                     be spent until then
 -- ARGV[2]   for each group '>I7': the deadline, an instant of this server's clock in
 --           microseconds; 0 for none. A group that comes later is neither judged nor
---           charged.
+--           charged. Missing: there is one group, and ARGV[1] has its deadline.
 -- ARGV[3]   what the names begin with under which holds.lua keeps in which logs a stream
 --           holds something; missing: it does not
 -- A check of unit 7 is about the idempotency record of the next check: see oncerecords.lua. Its key is the idempotency record.
@@ -74,7 +74,7 @@ local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 
 -- The latest clock of a value that is not corrupt: a day ahead of this server's.
-local latest_clock = math.min(clock + 86400000000, 2 ^ 52)
+local latest_clock = clock < 2 ^ 52 - 86400000000 and clock + 86400000000 or 2 ^ 52
 -- The most slots for which a ring has room, unless its check needs more. A longer one would stop
 -- Redis while it is copied. It is 20,000, and two for each of 10,000 parts of the window and the
 -- time ahead because of charges over the limit, and a quarter more.
@@ -156,7 +156,7 @@ local positions
 local soonest = read('>I7', args)
 if clock > soonest and soonest > 0 then
   local late = pack('>BI7I7I7I7', 3, 0, 0, 0, 0)
-  local left, group, deadline = {}, 1, read('>I7', ARGV[2])
+  local left, group, deadline = {}, 1, read('>I7', ARGV[2] or args)
   keys, positions, replies = {}, {}, {}
   for i = 1, n do
     local check = string.sub(args, 38 * i - 30, 38 * i + 7)
@@ -170,9 +170,8 @@ if clock > soonest and soonest > 0 then
       deadline = read('>I7', ARGV[2], 7 * group - 6)
     end
   end
-  args = string.sub(args, 1, 7) .. table.concat(left)
+  n, args = #keys, string.sub(args, 1, 7) .. table.concat(left)
 end
-n = #keys
 
 -- Rings that are always charged together would fill, and move, in one call. So a call of
 -- more than four checks moves a ring early, when only a sixteenth of its room is left. It
@@ -322,11 +321,15 @@ while i <= n do
   local bytes = view and view[1] or try('GETRANGE', key, '0', header)
   local size, corrupt, room = #bytes, false, false
   local ring, full, expiry, now = false, false, 0, clock
+  local head, count, capacity, skip, copies -- of a ring
   local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
   local used, before = 0, 0     -- cost of the slots that count; running sum just before them
   local first, newest = 0, 0    -- times in units of the first slot that counts and of the last
   if view then
     bytes, ring, expiry, now, total, live, used, before, first, newest, room, state, major, minor, idle = unpack(view, 1, 15)
+    if ring then
+      head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
+    end
   elseif other and type(bytes) == 'string' then
     if counts then
       -- include look.lua
@@ -342,7 +345,9 @@ while i <= n do
     -- The header: total is the number of slots. The oldest slots begin at at in bytes;
     -- copied is how many follow there: all of a small log, or the copies of a ring.
     local kind, log_clock, base, low, sum, at, copied
-    if size >= 27 then
+    if size == 136 then
+      kind, log_clock, base, expiry, low, sum, head, count, capacity, skip, copies = read('>BI8I4I5I5I4I4I4I4BB', bytes)
+    elseif size >= 27 then
       kind, log_clock, base, expiry, low, sum = read('>BI8I4I5I5I4', bytes)
     else
       kind, log_clock, base, expiry = read('>BI8I4I5', bytes)
@@ -357,8 +362,6 @@ while i <= n do
         low, sum = read('>I5I4', bytes, size - 8)
       end
     elseif kind == small + 1 and size == 136 then
-      local head, count, capacity, skip, copies
-      head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
       ring, full, total, at, copied = true, count == capacity, count + 1, 42 + 9 * skip, copies - skip
       corrupt = corrupt or capacity > most_slots and capacity > 1.25 * most + 25005 or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
     else
@@ -608,9 +611,7 @@ while i <= n do
     elseif need == 0 then
       whole = pack('>BI8I4I5', kind, now, before, expiry)
     else
-      local head, count, capacity, skip, copies
       if ring then
-        head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
         head = (head + live) % capacity
       end
       local moves = not ring or need <= 6 or need - 1 > capacity or grows or need - 1 <= capacity / 4 and moved < most_moved
@@ -624,7 +625,10 @@ while i <= n do
         -- A ring that stays in place. Write the header, with new copies if they are used
         -- up, and the slot that moves from the header into the circle.
         local fresh = ''
-        skip, copies = skip + live, math.min(copies, skip + total - 1) -- a refund may have removed copied slots
+        if refund then
+          copies = math.min(copies, skip + total - 1) -- it may have removed copied slots
+        end
+        skip = skip + live
         if skip >= copies then
           skip, copies = 0, math.min(kept - 1, 10)
           local early, later = run(key, head, capacity, copies)

@@ -27,7 +27,7 @@
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
-local latest_clock = math.min(clock + 86400000000, 2 ^ 52) -- as in take.lua
+local latest_clock = clock < 2 ^ 52 - 86400000000 and clock + 86400000000 or 2 ^ 52 -- as in take.lua
 
 local pack, read, sub = struct.pack, struct.unpack, string.sub
 local replies = {}
