@@ -67,7 +67,7 @@ var broken = []struct {
 	{name: "a usage update that is denied does not count", mutants: mutants{file: "take.lua", old: "charge = math.max(math.min(cost, 2 * limit - used, (other", put: "charge = not room and 0 or math.max(math.min(cost, 2 * limit - used, (other"}},
 	{name: "usage updates have no bound", mutants: mutants{file: "take.lua", old: "charge = math.max(math.min(cost, 2 * limit - used, (other", put: "charge = math.max(math.min(cost, 9 * limit - used, (other"}},
 	{name: "a refund gives back twice", mutants: mutants{file: "take.lua", old: "used = used - cost\n      last, newest", put: "used = math.max(used - 2 * cost, 0)\n      last, newest"}},
-	{name: "a period of a calendar ends early", mutants: mutants{file: "look.lua", old: "minor = step * 1000000\n  else", put: "minor = (step - 2) * 1000000\n  else"}},
+	{name: "a period of a calendar ends early", mutants: mutants{file: "look.lua", old: "elseif clock < step * 1000000 then\n    minor = step * 1000000", put: "elseif clock < (step - 2) * 1000000 then\n    minor = (step - 2) * 1000000"}},
 	{name: "the store's timeout is twice as long", mutants: mutants{timeout: 2 * storeTimeout}},
 	{name: "a server is asked again after a long time", mutants: mutants{probes: 3 * time.Second}},
 	{name: "each instance takes itself for the only one", mutants: mutants{alone: true}},
