@@ -18,11 +18,20 @@ end
 
 -- find_by_end returns the slot of a stream's hold that ends at ends, or nil.
 function large.find_by_end(s, ends)
-  local low, high = s.front, s.count
-  while high - low > 64 do
-    local middle = math.floor((low + high) / 2)
-    local at = 66 + 21 * middle
-    if read('>I6', call('GETRANGE', s.key, string.format('%d', at), string.format('%d', at + 5))) < ends then
+  local low, high, near = s.front, s.count, false
+  while low < high do
+    local middle, _, other = math.floor((low + high) / 2)
+    if high - low > 64 then
+      local at = 66 + 21 * middle
+      other = read('>I6', call('GETRANGE', s.key, string.format('%d', at), string.format('%d', at + 5)))
+    else
+      if not near then
+        near, s.from, s.skip = true, low, 0
+        s.bytes = call('GETRANGE', s.key, string.format('%d', 58 + 21 * low), string.format('%d', 1401 + 21 * low))
+      end
+      _, other = slot(s, middle)
+    end
+    if other < ends then
       low = middle + 1
     else
       high = middle
