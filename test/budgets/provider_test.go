@@ -57,7 +57,7 @@ var apis = map[string]api{
 	"gemini": {
 		path: "/v1beta/models/m:generateContent", stream: "/v1beta/models/m:streamGenerateContent", key: "x-goog-api-key: ", bound: `"generationConfig": {"maxOutputTokens": %d}`,
 		usage: sum(`{"modelVersion": "m", "candidates": [], "usageMetadata": {"promptTokenCount": %d, "candidatesTokenCount": %d, "totalTokenCount": %d}}`),
-		text:  `data: {"modelVersion": "m", "candidates": [{"content": {"parts": [{"text": "word"}]}}]}`,
+		text:  `data: {"modelVersion": "m", "candidates": [{"content": {"parts": [{"text": "word"}]}}], "usageMetadata": {"promptTokenCount": 1, "totalTokenCount": 1}}`, // without the output
 		after: sum(`data: {"modelVersion": "m", "candidates": [], "usageMetadata": {"promptTokenCount": %d, "candidatesTokenCount": %d, "totalTokenCount": %d}}`),
 	},
 	// The application of budgets-1.36.yaml, which names the cost in a header.
