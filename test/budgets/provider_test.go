@@ -34,14 +34,15 @@ var apis = map[string]api{
 	"openai-chat": {
 		path: "/v1/chat/completions", key: "authorization: Bearer ", form: "openai", bound: `"max_completion_tokens": %d`,
 		usage: sum(`{"model": "m", "choices": [], "usage": {"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}}`),
-		text:  `data: {"model": "m", "choices": [{"index": 0, "delta": {"content": "word"}}]}`,
+		text:  `data: {"model": "m", "choices": [{"index": 0, "delta": {"content": "word"}}], "usage": null}`,
 		after: sum(`data: {"model": "m", "choices": [], "usage": {"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}}` + "\n\ndata: [DONE]"),
 	},
 	"openai-responses": {
 		path: "/v1/responses", key: "authorization: Bearer ", form: "openai", bound: `"max_output_tokens": %d`,
-		usage: sum(`{"model": "m", "usage": {"input_tokens": %d, "output_tokens": %d, "total_tokens": %d}}`),
-		text:  "event: response.output_text.delta\n" + `data: {"type": "response.output_text.delta", "delta": "word"}`,
-		after: sum("event: response.completed\n" + `data: {"type": "response.completed", "response": {"model": "m", "usage": {"input_tokens": %d, "output_tokens": %d, "total_tokens": %d}}}`),
+		usage:  sum(`{"model": "m", "usage": {"input_tokens": %d, "output_tokens": %d, "total_tokens": %d}}`),
+		before: "event: response.created\n" + `data: {"type": "response.created", "response": {"model": "m", "max_output_tokens": %d, "usage": null}}`,
+		text:   "event: response.output_text.delta\n" + `data: {"type": "response.output_text.delta", "delta": "word"}`,
+		after:  sum("event: response.completed\n" + `data: {"type": "response.completed", "response": {"model": "m", "usage": {"input_tokens": %d, "output_tokens": %d, "total_tokens": %d}}}`),
 	},
 	"anthropic": {
 		path: "/v1/messages", key: "x-api-key: ", form: "anthropic", bound: `"max_tokens": %d`,
