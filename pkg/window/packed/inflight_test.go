@@ -117,6 +117,7 @@ func TestHoles(t *testing.T) {
 		"first":  func(i int) int { return i },
 		"last":   func(i int) int { return streams - 1 - i },
 		"spread": func(i int) int { return i * 389 % streams },
+		"pairs":  func(i int) int { return (streams - 1 - i) ^ 1 }, // the last one when there is a hole before it
 	} {
 		log, now := heldBy(streams)
 		for i := range streams {

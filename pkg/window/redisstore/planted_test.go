@@ -408,6 +408,20 @@ func TestWrongSumInFlight(t *testing.T) {
 	}
 }
 
+// TestLastHoldEnds ends the last two holds of a large log, the last one at the end: the one before leaves a hole, which
+// must not be the last slot.
+func TestLastHoldEnds(t *testing.T) {
+	r := newRig(t)
+	for stream := range int64(40) {
+		r.take(start+stream*1000, flight(window.StreamID(1+stream), 100, 1), 0)
+	}
+	r.drop(start+second, flight(39, 100, 1), 0)
+	contents, err := packed.Decode(r.drop(start+second, flight(40, 100, 1), 0).log)
+	if err != nil || len(contents.Holds) != 38 {
+		t.Errorf("%+v, error %v, want 38 holds", contents, err)
+	}
+}
+
 // TestEndAfterTheNote ends a stream on a cluster after its check was noted, and before it is
 // decided. Although nothing was known of the stream, the end in the log denies the check.
 func TestEndAfterTheNote(t *testing.T) {
