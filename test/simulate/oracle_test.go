@@ -117,3 +117,35 @@ func TestInTime(t *testing.T) {
 		}
 	}
 }
+
+// TestRetries: a caller that waits as long as it is told passes, unless a request at another instance took the quota before
+// the denial was repeated from memory.
+func TestRetries(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		other  bool          // the request that passes is at another instance
+		took   time.Duration // how long the first denial takes; 0: it is from memory
+		broken bool
+	}{
+		{"from memory, and the other instance took the quota", true, 0, false},
+		{"from memory, and the same instance took it", false, 0, true},
+		{"by the store", true, time.Millisecond, true},
+	} {
+		w, k := newTrial(2, 1, window.Limit{Hits: 2, Window: total})
+		k.Patient = true
+		one, other := new(instance), new(instance)
+		all := passed(k, true, 1*second, 1*second+half, 2*second)
+		for _, o := range all {
+			o.instance, o.caller = one, "caller"
+		}
+		if tt.other {
+			all[0].instance = other
+		}
+		told := all[1]
+		told.answer, told.retryAfter, told.end = denied, half/2, told.begin+tt.took
+		all[2].answer, all[2].retryAfter = denied, half
+		if w.judgeRetries(k, all); (len(w.broken) > 0) != tt.broken {
+			t.Errorf("%s: %q", tt.name, w.broken)
+		}
+	}
+}
