@@ -53,7 +53,7 @@ func TestAResetInBetween(t *testing.T) {
 }
 
 // TestAMovedLog: a log that has moved to a server whose clock is behind may expire there before this clock has caught
-// up. What passes before the move, or after it, exceeds no limit.
+// up, or later by as much too early. What passes before the move, or after it, exceeds no limit otherwise.
 func TestAMovedLog(t *testing.T) {
 	const moved = 3 * second
 	for _, tt := range []struct {
@@ -65,6 +65,7 @@ func TestAMovedLog(t *testing.T) {
 		{"behind: before, and after", -second, []time.Duration{1 * second, 2 * second, 4 * second, 5 * second}, false},
 		{"behind: before", -second, []time.Duration{1 * second, 2 * second, 2 * second}, true},
 		{"behind: after", -second, []time.Duration{4 * second, 5 * second, 6 * second}, true},
+		{"behind: after, in all but a second of a window", -second, []time.Duration{4 * second, 5 * second, 4*second + total - half}, false},
 		{"the same: before, and after", 0, []time.Duration{1 * second, 2 * second, 4 * second}, true},
 		{"ahead: before, and after", second, []time.Duration{1 * second, 2 * second, 4 * second}, true},
 	} {

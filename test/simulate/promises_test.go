@@ -278,23 +278,27 @@ func (w *world) judgeWindows(k *key, all []*op) {
 	s := w.historyOf(k)
 	// Of a server that has lost data, each part of the history counts by itself. So it does for leases if
 	// the clock was set forward: what was charged ahead is spent later by that clock.
-	type change struct{ begin, end time.Duration }
+	type change struct {
+		begin, end time.Duration
+		behind     time.Duration // by which a window is shorter afterwards
+	}
 	var changes []change
 	for _, l := range s.losses {
-		changes = append(changes, change{l.at, l.at})
+		changes = append(changes, change{begin: l.at, end: l.at})
 	}
 	for _, c := range s.clocks[1:] {
 		if k.Lease.Length > 0 {
-			changes = append(changes, change{c.since, c.since})
+			changes = append(changes, change{begin: c.since, end: c.since})
 		}
 	}
 	for _, r := range k.resets {
-		changes = append(changes, change{r.begun, r.at}) // a moment in between
+		changes = append(changes, change{begin: r.begun, end: r.at}) // a moment in between
 	}
 	for _, o := range k.owners[1:] {
-		// The log may expire before a clock that is behind has caught up.
-		if before, _ := s.clockOf(o.since - 1); before >= o.since+o.server.offsetAt(o.since) {
-			changes = append(changes, change{o.since, o.since})
+		// The log may expire before a clock that is behind has caught up, and later by as much too early.
+		before, _ := s.clockOf(o.since - 1)
+		if behind := before - o.since - o.server.offsetAt(o.since); behind >= 0 {
+			changes = append(changes, change{o.since, o.since, behind})
 		}
 	}
 	slices.SortFunc(changes, func(a, b change) int { return int(a.begin - b.begin) })
@@ -302,19 +306,20 @@ func (w *world) judgeWindows(k *key, all []*op) {
 	if k.Limit.Policy == window.Sliding {
 		promise = promiseNeverMore
 	}
-	from := time.Duration(0)
+	bound := k.bound()
+	from, behind := time.Duration(0), time.Duration(0)
 	for _, c := range append(changes, change{begin: w.plan.Length + quiet}) {
 		until := c.begin
 		w.judgePart(k, all, from, until, func(o *op) (time.Duration, time.Duration, uint64) {
 			begin, end := s.clocksOf(o.begin, o.end)
 			return begin, end, o.admitted(k, true)
-		}, k.bound(), promise)
+		}, func(t time.Duration) uint64 { return bound(t + behind) }, promise)
 		w.judgePeriods(k, all, from, until)
 		from = max(from, c.end+k.Lease.Length) // a lease from before the loss is spent until then
+		behind = max(behind, c.behind)
 	}
 	// What all instances admit without the store: the limit, or one request for each instance.
 	extra := max(k.Limit.Hits, uint64(w.plan.Instances)*k.Costs) * uint64(1+len(w.started))
-	bound := k.bound()
 	w.judgePart(k, all, 0, w.plan.Length+quiet, func(o *op) (time.Duration, time.Duration, uint64) {
 		return o.begin, o.end, o.admitted(k, false)
 	}, func(t time.Duration) uint64 { return max(bound(t), extra*uint64(1+t/k.Limit.Window)) + bound(t) }, promiseOnceMore)

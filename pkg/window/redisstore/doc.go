@@ -119,6 +119,7 @@
 // set in denials of the log, and in answers after which nothing remains.
 //
 // While a slot moves, the keys of a request may be on two servers. The store then decides it in the same way.
+// If the clock of the server that gets the slot is behind, a log may expire there too early, by that difference.
 //
 // # Requests in flight
 //
