@@ -48,3 +48,42 @@ func heldUntil(streams int, ends, clock int64) []byte {
 	}
 	return b
 }
+
+// TestNextOfExpired: the last reservation ends of a large log whose others have expired. No reservation is the next to expire
+// then, and a shorter one that comes later expires in time.
+func TestNextOfExpired(t *testing.T) {
+	var (
+		log   State
+		h     Reserved
+		bytes []byte
+	)
+	const now = int64(1e15)
+	at := func(clock int64, stream window.StreamID, hold time.Duration) window.Check {
+		c := window.Check{Cost: 1, Stream: stream, Budget: &window.Budget{Hold: hold}, Limit: window.Limit{Hits: 1000, Window: time.Hour}}
+		log.Look(nil, clock, &c)
+		h.Look(bytes, clock, &c, 0)
+		return c
+	}
+	reserve := func(clock int64, stream window.StreamID, hold time.Duration) {
+		c := at(clock, stream, hold)
+		h.Reserve(&log, &c)
+		bytes = h.State.Log()
+	}
+	for stream := range window.StreamID(40) {
+		reserve(now, 1+stream, 10*time.Second)
+	}
+	reserve(now+20_000_000, 41, time.Minute)
+	reserve(now+21_000_000, 42, time.Minute)
+	for stream := window.StreamID(42); stream > 40; stream-- {
+		c := at(now+22_000_000, stream, time.Minute)
+		h.Settle(&log, &c, &window.Ending{}, false, true)
+		bytes = h.State.Log()
+	}
+	if _, err := Decode(bytes); err != nil {
+		t.Error(err)
+	}
+	reserve(now+23_000_000, 43, 10*time.Second)
+	if at(now+34_000_000, 44, time.Minute); h.State.rest != 0 {
+		t.Errorf("%d is reserved after all have expired", h.State.rest)
+	}
+}

@@ -361,7 +361,7 @@ func (s *State) writeHolds() {
 	binary.BigEndian.PutUint16(b[atNumber:], uint16(s.holds))
 	putWide(b[atRest:], s.rest)
 	// Of a large log, what has not changed is not read.
-	if next := endsAt(b[atNext-2:]); s.moved || s.passed != passed || next*coarse <= v.now {
+	if next := endsAt(b[atNext-2:]); s.moved || s.passed != passed || s.passed == v.total || next*coarse <= v.now {
 		putEnds(b[atNext:], s.nextEnds())
 	}
 	if s.moved || s.edges {
