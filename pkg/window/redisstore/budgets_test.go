@@ -234,6 +234,26 @@ func TestDamagedBudgets(t *testing.T) {
 	}
 }
 
+// TestDamagedBudgetInADryRun: a reservation that cannot be read is reported once, also if the group begins with a check that
+// is always charged, so that its checks are judged twice.
+func TestDamagedBudgetInADryRun(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	corrupt := 0
+	s := redisstore.New(client, redisstore.Options{Corrupt: func(time.Duration) { corrupt++ }})
+	defer s.Close()
+	checks := make([]window.Check, 5)
+	for i := range checks {
+		checks[i] = window.Check{Key: fmt.Sprintf("{k}%d", i), Cost: 1, Limit: window.Limit{Hits: 100, Window: time.Hour}}
+	}
+	budget := &checks[4]
+	checks[0].Mode, budget.Stream, budget.Budget = window.Always, 1, &window.Budget{Hold: time.Minute}
+	client.Set(t.Context(), redisstore.KeyName("", budget.Log())+":r", "noise", time.Hour)
+	d := make([]window.Decision, len(checks))
+	if _, err := s.Take(t.Context(), window.MayWait, checks, d); err != nil || corrupt != 1 || d[4].Reserved != 1 {
+		t.Errorf("%d values were corrupt, %+v, error %v", corrupt, d, err)
+	}
+}
+
 // TestBudgetsInScopes reserves in two scopes at once, or in none. One end settles both.
 func TestBudgetsInScopes(t *testing.T) {
 	stores := []*redisstore.Store{

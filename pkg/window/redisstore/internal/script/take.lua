@@ -246,6 +246,9 @@ while i <= n do
       end
       -- include reserves.lua
       reserved_of = reserved_of or {}
+      if dry_run_over and reserved_of[i + 1].removed then
+        s.removed = true -- in the dry run
+      end
       reserved_of[i + 1] = s
       if i == from then
         from, last = i + 1, i + 1
