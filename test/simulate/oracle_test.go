@@ -119,18 +119,21 @@ func TestInTime(t *testing.T) {
 	}
 }
 
-// TestRetries: a caller that waits as long as it is told passes, unless a request at another instance took the quota before
-// the denial was repeated from memory.
+// TestRetries: a caller that waits as long as it is told passes. A denial that is repeated from memory does not know of a
+// request that took the quota at another instance, nor of a clock that was set back.
 func TestRetries(t *testing.T) {
+	const memory = 0 // how long a denial from memory takes
 	for _, tt := range []struct {
-		name   string
-		other  bool          // the request that passes is at another instance
-		took   time.Duration // how long the first denial takes; 0: it is from memory
-		broken bool
+		name         string
+		took         time.Duration // by the first denial
+		other, clock bool          // what has happened before: the request that passes is at another instance; the clock was set back
+		broken       bool
 	}{
-		{"from memory, and the other instance took the quota", true, 0, false},
-		{"from memory, and the same instance took it", false, 0, true},
-		{"by the store", true, time.Millisecond, true},
+		{"from memory: another instance", memory, true, false, false},
+		{"from memory: the same instance", memory, false, false, true},
+		{"from memory: the clock", memory, false, true, false},
+		{"by the store: another instance", time.Millisecond, true, false, true},
+		{"by the store: the clock", time.Millisecond, false, true, true},
 	} {
 		w, k := newTrial(2, 1, window.Limit{Hits: 2, Window: total})
 		k.Patient = true
@@ -141,6 +144,9 @@ func TestRetries(t *testing.T) {
 		}
 		if tt.other {
 			all[0].instance = other
+		}
+		if tt.clock {
+			w.servers[0].clocks = append(w.servers[0].clocks, clockAt{1*second + half/2, -half})
 		}
 		told := all[1]
 		told.answer, told.retryAfter, told.end = denied, half/2, told.begin+tt.took

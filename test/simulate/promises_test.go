@@ -465,18 +465,21 @@ func (w *world) judgeRetries(k *key, all []*op) {
 		if o.answer != denied || !o.byStore[0] || o.retryAfter == 0 || next.cost != o.cost || next.answer != denied || !next.byStore[0] || next.begin < o.end+o.retryAfter {
 			continue
 		}
-		if s.clockSetBack(o.begin, next.end) || tookElsewhere(all[:i], o) {
+		since := o.begin
+		if o.begin == o.end {
+			since -= time.Second // from memory
+		}
+		if s.clockSetBack(since, next.end) || tookElsewhere(all[:i], o.instance, since) {
 			continue
 		}
 		w.breaks(promiseRetry, "%v\n  %v", o, next)
 	}
 }
 
-// tookElsewhere reports whether a denial repeats one from memory, for a second at most, in which a request at another instance
-// has taken the quota.
-func tookElsewhere(before []*op, o *op) bool {
-	return o.begin == o.end && slices.ContainsFunc(before, func(p *op) bool {
-		return p.answer == allowed && p.cost > 0 && p.instance != o.instance && p.begin > o.begin-time.Second
+// tookElsewhere reports whether a request has passed since a moment at another instance than the given one.
+func tookElsewhere(before []*op, here *instance, since time.Duration) bool {
+	return slices.ContainsFunc(before, func(p *op) bool {
+		return p.answer == allowed && p.cost > 0 && p.instance != here && p.begin > since
 	})
 }
 
