@@ -96,22 +96,25 @@ func TestWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestInTime: a request has an answer within the store's timeout. One whose tier must be read may take as long as Envoy
-// waits.
+// TestInTime: a request has an answer within the store's timeout. One whose tier must be read, or whose lease may be denied, may
+// take as long as Envoy waits.
 func TestInTime(t *testing.T) {
 	const more = 2 * time.Millisecond
 	for _, tt := range []struct {
 		name   string
 		tiers  bool
+		lease  time.Duration
 		took   time.Duration
 		broken bool
 	}{
-		{"late", false, storeTimeout + more, true},
-		{"with a tier", true, storeTimeout + more, false},
-		{"with a tier, and late", true, envoyTimeout + more, true},
+		{"late", false, 0, storeTimeout + more, true},
+		{"with a tier", true, 0, storeTimeout + more, false},
+		{"with a tier, and late", true, 0, envoyTimeout + more, true},
+		{"with a lease", false, second, storeTimeout + more, false},
+		{"with a lease, and late", false, second, envoyTimeout + more, true},
 	} {
 		w, k := newTrial(1, 1, window.Limit{Hits: 1, Window: second})
-		k.Tiers = tt.tiers
+		k.Tiers, k.Lease.Length = tt.tiers, tt.lease
 		w.ops = []*op{{keys: []*key{k}, instance: new(instance), end: tt.took}}
 		if w.judgeTimes(); (len(w.broken) > 0) != tt.broken {
 			t.Errorf("%s: %q", tt.name, w.broken)

@@ -497,8 +497,8 @@ func (s *server) clockSetBack(from, to time.Duration) bool {
 func (w *world) judgeTimes() {
 	for _, o := range w.ops {
 		most := storeTimeout + time.Millisecond
-		if o.ending == "" && (o.stream != 0 || len(o.keys) > 1 || o.keys[0].Tiers) {
-			most = envoyTimeout // it also waits for the end of another stream, until all is taken back, or for a tier
+		if o.ending == "" && (o.stream != 0 || len(o.keys) > 1 || o.keys[0].Tiers || o.keys[0].Lease.Length > 0) {
+			most = envoyTimeout // it also waits for the end of another stream, until all is taken back, for a tier, or for a lease that is denied
 		}
 		if o.end-o.begin > most {
 			w.breaks(promiseInTime, "%v", o)

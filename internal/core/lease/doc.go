@@ -31,7 +31,8 @@
 //   - The process spends the lease until a tenth of its length is left, counted from before
 //     the call. It gives the rest back in that tenth. It gives the rest back earlier on a
 //     refund, on a denial, under another limit or precision, and on [Store.Close].
-//   - One call of Take makes one reservation at most, because each is a round trip. Take
+//   - One call of Take makes one reservation at most, because each is a round trip. If it is denied, Take
+//     asks for the request alone, so it may take the shared store's timeout twice. Take
 //     spends leases first, and puts the hits back if the rest of the group is denied.
 //   - An answer from a lease adds what is left of the lease to what remained when it was
 //     made. It allows, so it has no wait. A denial of a rule with leases counts what is
