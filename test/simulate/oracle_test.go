@@ -122,7 +122,7 @@ func TestInTime(t *testing.T) {
 	}
 }
 
-// TestRetries: a caller that waits as long as it is told passes. A denial that is repeated from memory does not know of a
+// TestRetries: a caller that waits for Retry-After passes. A denial that is repeated from memory does not know of a
 // request that took the quota at another instance, nor of a clock that was set back.
 func TestRetries(t *testing.T) {
 	const memory = 0 // how long a denial from memory takes
@@ -151,8 +151,8 @@ func TestRetries(t *testing.T) {
 		if tt.clock {
 			w.servers[0].clocks = append(w.servers[0].clocks, clockAt{1*second + half/2, -half})
 		}
-		told := all[1]
-		told.answer, told.retryAfter, told.end = denied, half/2, told.begin+tt.took
+		first := all[1]
+		first.answer, first.retryAfter, first.end = denied, half/2, first.begin+tt.took
 		all[2].answer, all[2].retryAfter = denied, half
 		if w.judgeRetries(k, all); (len(w.broken) > 0) != tt.broken {
 			t.Errorf("%s: %q", tt.name, w.broken)

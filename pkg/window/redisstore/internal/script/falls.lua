@@ -1,6 +1,6 @@
 -- falls.lua has the waits for holds. It follows holds.lua.
 
--- falls returns the microseconds until no more than a level is used, if holds only expire.
+-- hold_falls returns the microseconds until no more than a level is used, if holds only expire.
 function hold_falls(s, level)
   local used, i = s.used, s.front
   local is, ends, cost

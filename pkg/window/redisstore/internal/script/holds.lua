@@ -23,8 +23,8 @@
 -- bytes are read first: 32 slots. A log has 20,000 holds at most, and 40,033 slots; a stream has 192 logs. The latest possible
 -- end is 400 days and a millisecond after latest_clock.
 --
--- Each call of the script makes these functions anew, and each local variable that a function takes from outside costs as
--- much as several look-ups of string.sub. So they take few, and what few calls need is in the table large.
+-- Each call of the script creates these functions, and each local variable that a function captures costs as much as several
+-- look-ups of string.sub. So they capture few, and what few calls need is in the table large.
 
 -- slot reads a slot: whether it is a hold, its end and its cost. If the bytes at hand do not have it, it reads 64
 -- slots, of which it is the first, or with back the last.
