@@ -27,8 +27,9 @@ descriptors:
 		cost   = 18
 	)
 	stack.EachStore(t, func(t *testing.T, settings map[string]string) {
+		upstream := new(provider)
 		s := stack.Setup{
-			Rules: rules, Env: settings, Config: "../../envoy/" + ofHeader, Upstream: stack.ServeHTTP(t, new(provider)),
+			Rules: rules, Env: settings, Config: "../../envoy/" + ofHeader, Upstream: stack.ServeHTTP(t, upstream),
 			Change: map[string]string{tokens: once + tokens},
 		}.Start(t)
 		tr := &trial{t: t, rls: []*edge.RLSServer{s.RLS}}
@@ -62,6 +63,7 @@ descriptors:
 		want("the last retry", try("one"), http.StatusOK, 0, cost)
 		want("one too many", try("one"), http.StatusTooManyRequests, 0, 0)
 
+		_, _, before := upstream.ledger(key)
 		ctx, cancel := context.WithCancel(t.Context())
 		var tries sync.WaitGroup
 		for range 2 {
@@ -73,9 +75,11 @@ descriptors:
 				}
 			})
 		}
-		process.Eventually(t, "each of two retries to reserve its estimate", func() bool {
+		// A try that has not reached the upstream costs nothing.
+		process.Eventually(t, "each of two retries to reserve its estimate and to reach the upstream", func() bool {
 			_, reserved := tr.state("tokens", key)
-			return reserved == 2*50
+			_, _, requests := upstream.ledger(key)
+			return reserved == 2*50 && requests == before+2
 		})
 		cancel()
 		tries.Wait()
