@@ -22,7 +22,7 @@ var _ inspect.Inspector = (*Store)(nil)
 func (s *Store) inspector() *admin.Inspector {
 	return &admin.Inspector{
 		Servers: inspected{s}, Clustered: s.cluster != nil, Client: s.client, Logs: &s.scripts.logs,
-		Prefix: s.opts.Prefix, Timeout: max(s.opts.Timeout, admin.Timeout), Chunk: maxShared,
+		Prefix: s.opts.Prefix, Timeout: max(s.opts.Timeout, admin.Timeout), Chunk: maxRequests,
 	}
 }
 

@@ -40,9 +40,9 @@ var messages = sync.Pool{New: func() any {
 	return &message{group: script.Group{Priority: window.PriorityLow}, done: make(chan struct{}, 1)}
 }}
 
-// Priority, Checks and Restores implement [queue.Message].
+// Priority, Searches and Restores implement [queue.Message].
 func (m *message) Priority() window.Priority { return m.group.Priority }
-func (m *message) Checks() int               { return len(m.group.Keys) }
+func (m *message) Searches() int             { return m.group.Searches }
 func (m *message) Restores() bool            { return m.group.Flags&script.Restores != 0 }
 
 func newMessage() *message { return messages.Get().(*message) }

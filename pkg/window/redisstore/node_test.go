@@ -149,12 +149,17 @@ func (k *keyed) Process(ctx context.Context, cmd redis.Cmder) error {
 	return k.Client.Process(ctx, cmd)
 }
 
-// TestSharedCallsAreBounded proves that requests with many checks share a call of
-// MaxRequests checks at most, and that a request with more has a call for itself.
+// TestSharedCallsAreBounded proves that requests share a call that searches logs 144 times at most, and
+// that a request that needs more has a call for itself.
 func TestSharedCallsAreBounded(t *testing.T) {
-	for _, tt := range []struct{ checks, callers, calls, most int }{
-		{checks: 15, callers: 9, calls: 3, most: 45},
-		{checks: 200, callers: 3, calls: 3, most: 200},
+	for _, tt := range []struct {
+		checks               int
+		cost                 uint64
+		callers, calls, most int
+	}{
+		{checks: 50, cost: 1, callers: 6, calls: 3, most: 100},
+		{checks: 15, cost: 2, callers: 9, calls: 3, most: 45},
+		{checks: 200, cost: 1, callers: 3, calls: 3, most: 200},
 	} {
 		k := &keyed{Client: newClient(t, servers.Redis(t))}
 		g := newGate(k)
@@ -172,7 +177,7 @@ func TestSharedCallsAreBounded(t *testing.T) {
 			all.Go(func() {
 				checks := make([]window.Check, tt.checks)
 				for j := range checks {
-					checks[j] = check(fmt.Sprint(i, "/", j), 10, 1) // small logs
+					checks[j] = check(fmt.Sprint(i, "/", j), 10, tt.cost) // small logs
 				}
 				take(t, s, checks...)
 			})

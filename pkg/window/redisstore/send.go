@@ -285,6 +285,7 @@ func (n *node) command(ctx context.Context, p *part) *script.Command {
 		packed = append(packed, m.group.Packed...)
 	}
 	checks := len(packed)
+	script.MarkRepeats(packed[script.InstantBytes:], args[3:])
 	for _, m := range p.messages {
 		packed = script.AppendInstant(packed, deadline(m.deadline))
 	}

@@ -294,12 +294,12 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 	}
 	m.deadline, m.patient = s.deadline(ctx)
 	deadline := m.deadline
-	if p != nil && (m.group.Searches(maxShared) || s.cluster != nil && s.mustWait(m)) {
+	if p != nil && (m.group.SearchesMore(maxSearched) || s.cluster != nil && s.mustWait(m)) {
 		m.free()
 		return errMustWait
 	}
 	m.pauser = p
-	if s.cluster == nil && m.group.Searches(maxShared) {
+	if s.cluster == nil && m.group.SearchesMore(maxSearched) {
 		m.free()
 		s.splits.Store(true)
 		return s.count(s.takeMultiSlot(ctx, nil, deadline, 0, checks, decisions))
@@ -313,7 +313,7 @@ func (s *Store) take(ctx context.Context, p window.Pauser, checks []window.Check
 		return s.count(err)
 	}
 	ended := m.group.Ended
-	if !m.route() || m.group.Searches(maxShared) {
+	if !m.route() || m.group.SearchesMore(maxSearched) {
 		m.free()
 		return s.count(s.takeMultiSlot(ctx, p, deadline, ended, checks, decisions))
 	}

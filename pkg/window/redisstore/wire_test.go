@@ -92,6 +92,11 @@ func arguments(requests []request) (keys, argv []string) {
 			soonest = q.deadline
 		}
 	}
+	names := make([]any, len(keys))
+	for i := range keys {
+		names[i] = keys[i]
+	}
+	script.MarkRepeats(checks, names)
 	argv = []string{string(append(script.AppendInstant(nil, soonest), checks...))}
 	if soonest > 0 {
 		argv = append(argv, string(deadlines))

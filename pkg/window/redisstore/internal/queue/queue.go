@@ -6,7 +6,7 @@ import "github.com/slidegate/slidegate/pkg/window"
 // A Message waits in a [Queue].
 type Message interface {
 	Priority() window.Priority
-	Checks() int // how many it has
+	Searches() int // how often the server may search logs for it
 	// Restores reports whether the message gives hits back: the queue never removes it.
 	Restores() bool
 }
@@ -42,16 +42,16 @@ func (q *Queue[M]) Push(m M, most int) (removed M) {
 	return removed
 }
 
-// Take moves the first messages into batch, and returns how many. They have at most so many checks
+// Take moves the first messages into batch, and returns how many. They need at most so many searches
 // together, or there is one message.
 func (q *Queue[M]) Take(batch []M, most int) (count int) {
-	checks := 0
+	searches := 0
 	for i := len(q.of) - 1; i >= 0; i-- {
 		of := q.of[i]
 		taken := 0
 		for taken < len(of) && count < len(batch) {
-			checks += of[taken].Checks()
-			if checks > most && count > 0 {
+			searches += of[taken].Searches()
+			if searches > most && count > 0 {
 				break
 			}
 			batch[count] = of[taken]

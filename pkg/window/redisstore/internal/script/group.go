@@ -22,6 +22,7 @@ type Group struct {
 
 	// What the checks are.
 	Charges  bool            // they charge something if the group is allowed
+	Searches int             // how often the script may search logs
 	InFlight bool            // one is in flight
 	Priority window.Priority // the highest
 
@@ -85,11 +86,17 @@ func (g *Group) AddAll(prefix string, checks []window.Check, decisions []window.
 	g.pack(prefix, group)
 }
 
-// smallLog is how many hits a sliding log has at most that the script reads as a whole.
-const smallLog = 13
+const (
+	// smallLog is how many hits a sliding log has at most that the script reads as a whole.
+	smallLog = 13
 
-// Searches reports whether the script could have to search more than most logs of the group.
-func (g *Group) Searches(most int) bool {
+	// MostSearches is how often the script searches a log for one check at most. A check of one hit needs one search
+	// if no more than the limit is used.
+	MostSearches = 3
+)
+
+// SearchesMore reports whether the script could have to search more than most logs of the group.
+func (g *Group) SearchesMore(most int) bool {
 	if len(g.logChecks) <= most {
 		return false
 	}
@@ -152,10 +159,13 @@ func (g *Group) Pack(prefix string, denied bool) {
 
 // pack writes the keys and the checks in the script's format.
 func (g *Group) pack(prefix string, group byte) {
-	g.Packed = g.Packed[:0]
+	g.Packed, g.Searches = g.Packed[:0], 0
 	hasPeriods := false
 	for i := range g.logChecks {
 		c := g.logChecks[i].check
+		if g.Searches++; c.Cost > 1 || c.Stream != 0 {
+			g.Searches += MostSearches - 1
+		}
 		g.scratch = AppendKey(g.scratch[:0], prefix, c.Log())
 		if g.logChecks[i].onceRecord {
 			g.scratch = appendOnceRecord(g.scratch, c.Once.ID)

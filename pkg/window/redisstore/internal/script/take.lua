@@ -9,7 +9,8 @@
 --             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund. +8 if the
 --                     charge may be taken back: it then marks the log for a second or
 --                     two. +16 asks for that mark if the check is denied or nothing
---                     remains.
+--                     remains. +128 if a later group of the call has a check of the
+--                     same log.
 --             group   1 for the last check of a group, 0 for others. The last check
 --                     also stands for checks that need no log: +2 if one of them
 --                     denies the group, +4 if there are checks of mode any, +8 if one
@@ -230,6 +231,12 @@ if ARGV[5] then
   -- include settle.lua
 end
 
+-- Logs that groups have charged and that later groups of the call have too. If such a group charges the newest slot,
+-- it changes only used, and the sum of the slot is written when the call ends. Modes always and refund leave no log here,
+-- and other modes charge no log of a budget.
+local busy
+local failed -- the error of a read
+
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I7I7I4I4', args, 38 * i - 30)
   local key = keys[i]
@@ -242,7 +249,8 @@ while i <= n do
       -- What is reserved of the next log, with which this check is judged and answered.
       local bytes, pair, s = try('GETRANGE', key, '0', '729'), string.sub(args, 38 * i - 30, 38 * i + 45)
       if type(bytes) == 'table' and not string.find(bytes.err, 'WRONGTYPE', 1, true) then
-        return bytes -- an error, but not about the value
+        failed = bytes -- an error, but not about the value
+        break
       end
       -- include reserves.lua
       reserved_of = reserved_of or {}
@@ -256,14 +264,14 @@ while i <= n do
       i, key = i + 1, keys[i + 1]
       local flags = mode
       mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I7I7I4I4', args, 38 * i - 30)
-      if flags % 64 >= 32 and mode < 32 then
+      if flags % 64 >= 32 and mode % 64 < 32 then
         mode = mode + 32 -- the first check says that the group has calendars
       end
     end
   end
-  local reserves, asks, dated, restores
+  local reserves, asks, dated, restores, repeats
   if mode > 4 then
-    mode, reserves, asks, dated, restores = mode % 8, mode % 16 >= 8, mode % 32 >= 16, mode % 64 >= 32, mode >= 64
+    mode, reserves, asks, dated, restores, repeats = mode % 8, mode % 16 >= 8, mode % 32 >= 16, mode % 64 >= 32, mode % 128 >= 64, mode >= 128
   end
   if i == from and not settling then
     denied, any, any_room = false, false, false
@@ -318,10 +326,22 @@ while i <= n do
     end
   end
 
+  local busy_log = busy and busy[key]
+  if busy_log then
+    local up = busy_log.now + ahead + step - 1
+    if mode > 2 or reserves or cost > limit - busy_log.used or (up - up % step) / unit > busy_log.newest then
+      -- This check needs more of the log.
+      if busy_log.changed then
+        call('SETRANGE', key, busy_log.at, pack('>I4', busy_log.before + busy_log.used))
+      end
+      busy[key], busy_log = nil, nil
+    end
+  end
+
   -- Read the log, unless judging has read it: a small log and one byte more, or a ring's
   -- header. A value that is not a log is called corrupt.
   local view = several and seen[i]
-  local bytes = view and view[1] or try('GETRANGE', key, '0', header)
+  local bytes = view and view[1] or busy_log and '' or try('GETRANGE', key, '0', header)
   local size, corrupt, room = #bytes, false, false
   local ring, full, expiry, now = false, false, 0, clock
   local head, count, capacity, skip, copies -- of a ring
@@ -333,6 +353,8 @@ while i <= n do
     if ring then
       head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
     end
+  elseif busy_log then
+    now, used, before, first, newest = busy_log.now, busy_log.used, busy_log.before, busy_log.first, busy_log.newest
   elseif other and type(bytes) == 'string' then
     if counts then
       -- include look.lua
@@ -413,7 +435,8 @@ while i <= n do
   elseif bytes ~= '' then
     corrupt = true
     if type(bytes) == 'table' and not string.find(bytes.err, 'WRONGTYPE', 1, true) then
-      return bytes -- an error, but not about the value
+      failed = bytes -- an error, but not about the value
+      break
     end
   end
 
@@ -541,6 +564,9 @@ while i <= n do
   end
   if not writes then
     -- Nothing changes.
+  elseif busy_log then
+    used = used + charge
+    busy_log.used, busy_log.changed = used, true
   elseif counts then
     -- include record.lua
     expiry = mark * 2 ^ 32
@@ -690,6 +716,13 @@ while i <= n do
       else
         call('SET', key, whole, 'KEEPTTL')
       end
+    end
+    if repeats and mode < 3 and mark == 0 and not corrupt and not ask_again then
+      busy = busy or {}
+      busy[key] = {
+        now = now, used = used, before = before, first = first, newest = newest,
+        at = whole and string.byte(whole) == kind and #whole - 4 or 23, -- where its value has the sum of the newest slot
+      }
     end
   end
 
@@ -852,6 +885,14 @@ while i <= n do
     end
   end
 end
+for key, log in pairs(busy or {}) do
+  if log.changed then
+    call('SETRANGE', key, log.at, pack('>I4', log.before + log.used))
+  end
+end
+if failed then
+  return failed
+end
 if settled then
   local reply = pack('>BB', released, math.min(corrupted, 255))
   for j = 1, #settled do
@@ -861,4 +902,5 @@ if settled then
   end
   return reply
 end
-return table.concat(replies) .. pack('>I7', clock)
+replies[#KEYS + 1] = pack('>I7', clock)
+return table.concat(replies)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -20,10 +21,11 @@ const (
 	AnswerBytes  = 1 + 7 + 7 + 7 + 7
 
 	// Flags of a check, on its mode.
-	Reserves = 8  // its charge may be taken back
-	Asks     = 16 // asks whether the answer may count hits that are taken back
-	Dated    = 32 // the group has calendars: on its first check
-	Restores = 64 // a refund in one period alone
+	Reserves = 8   // its charge may be taken back
+	Asks     = 16  // asks whether the answer may count hits that are taken back
+	Dated    = 32  // the group has calendars: on its first check
+	Restores = 64  // a refund in one period alone
+	repeats  = 128 // a later check of the call has the same log: see MarkRepeats
 
 	// Flags of a group, on its last check.
 	GroupEnds    = 1
@@ -65,6 +67,30 @@ func AppendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []b
 	b = binary.BigEndian.AppendUint32(b, most)
 	return binary.BigEndian.AppendUint32(b, ahead)
 }
+
+// MarkRepeats marks each packed check of a call that has a sliding log which a later check has too. keys are the strings of
+// KEYS, one for each check.
+func MarkRepeats(checks []byte, keys []any) {
+	if len(keys) < 2 {
+		return
+	}
+	later := keySets.Get().(map[any]struct{})
+	for i := len(keys) - 1; i >= 0; i-- {
+		check := checks[i*CheckBytes:][:CheckBytes]
+		if unit := binary.BigEndian.Uint16(check[2:]); unit > 1 && unit < 1000 {
+			continue
+		}
+		if _, ok := later[keys[i]]; ok {
+			check[0] |= repeats
+		} else {
+			later[keys[i]] = struct{}{}
+		}
+	}
+	clear(later)
+	keySets.Put(later)
+}
+
+var keySets = sync.Pool{New: func() any { return make(map[any]struct{}) }}
 
 // PutRestores makes a packed refund one of the period that ends at an instant alone: in the
 // fields step and ahead.
