@@ -78,6 +78,39 @@ func TestAMovedLog(t *testing.T) {
 	}
 }
 
+// TestCallsThatWait: a call that has waited in a frozen server must be refused, unless that clock was set back or the
+// deadline is by a clock that is ahead, of the server that had the slot before.
+func TestCallsThatWait(t *testing.T) {
+	const now = 8 * second
+	for _, tt := range []struct {
+		name         string
+		moved, ahead time.Duration
+		setBack      bool
+		inTime       bool
+	}{
+		{"nothing", 0, 0, false, false},
+		{"from a clock ahead", now - second, second, false, true},
+		{"from a clock behind", now - second, -second, false, false},
+		{"from the same clock", now - second, 0, false, false},
+		{"from a clock ahead, long ago", now - setBack - second, second, false, false},
+		{"set back", 0, 0, true, true},
+	} {
+		w, k := newTrial(1, 2, window.Limit{Hits: 2, Window: second})
+		s := w.servers[0]
+		if tt.moved > 0 {
+			s.clocks[0].offset = tt.ahead
+			s = w.servers[1]
+			k.owners = append(k.owners, owner{tt.moved, s})
+		}
+		if tt.setBack {
+			s.clocks = append(s.clocks, clockAt{now - second, -second})
+		}
+		if got := k.seemsInTime(s, now); got != tt.inTime {
+			t.Errorf("%s: in time is %t", tt.name, got)
+		}
+	}
+}
+
 // TestWithoutTheStore: each of three instances admits one request without the store, in each window of a limit of one.
 // Around a boundary, one more passes.
 func TestWithoutTheStore(t *testing.T) {

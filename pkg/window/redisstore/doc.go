@@ -112,14 +112,14 @@
 // the recorded entries. So a log never admits more than its limit. [Scopes] does the same for
 // logs in several stores.
 //
-// Such an entry may deny other requests until it is taken back, one round trip later. If
-// the server cannot be reached then, the entry counts until it expires; [Stats] counts
-// that. The same holds in logs of more than 128 kB, and for entries with more than 64
-// newer slots. For a second or two after such an entry, [window.Decision.Unsettled] is
+// Such an entry may deny other requests until it is taken back, one round trip later. If the server cannot be reached
+// then, the entry counts until it expires; [Stats] counts that. The same holds in logs of more than 128 kB, and for
+// entries with more than 64 newer slots. For a second or two after such an entry, [window.Decision.Unsettled] is
 // set in denials of the log, and in answers after which nothing remains.
 //
 // While a slot moves, the keys of a request may be on two servers. The store then decides it in the same way.
-// If the clock of the server that gets the slot is behind, a log may expire there too early, by that difference.
+// If the clock of the server that gets the slot is behind, a log may expire there too early, by that difference, and a
+// call may be charged too late, by as much.
 //
 // # Requests in flight
 //
