@@ -153,6 +153,22 @@ func TestRefundOfABusyLog(t *testing.T) {
 	}
 }
 
+// TestBusyLogOfABudget: while rules change, a log is charged without a budget, and then with one.
+func TestBusyLogOfABudget(t *testing.T) {
+	r := newRig(t)
+	c := window.Check{Key: "k", Limit: window.Limit{Hits: 20, Window: time.Hour}, Cost: 8}
+	reserve := func(stream window.StreamID, cost uint64) *script.Group {
+		c := c
+		c.Budget, c.Stream, c.Cost = &window.Budget{Hold: time.Minute}, stream, cost
+		return groupOf(c)
+	}
+	r.runGroups(start, []*script.Group{reserve(1, 10)})
+	got, _ := r.runGroups(start, []*script.Group{groupOf(c), reserve(2, 5), groupOf(c)})
+	if d := got[2].decision; d.Allowed || d.Remaining != 2 || d.RetryAfter != time.Hour {
+		t.Errorf("5 of 20, of which 10 are reserved and 8 are spent: got %+v", got[2])
+	}
+}
+
 // TestBusyFullRing: requests for one ring that must move in a later call are all put off.
 func TestBusyFullRing(t *testing.T) {
 	const rings = 20

@@ -90,7 +90,7 @@ const (
 	// smallLog is how many hits a sliding log has at most that the script reads as a whole.
 	smallLog = 13
 
-	// MostSearches is how often the script searches a log for one check at most. A check of one hit needs one search
+	// MostSearches is how often the script searches a log for one check at most. To admit or deny one hit it needs one search
 	// if no more than the limit is used.
 	MostSearches = 3
 )
@@ -163,7 +163,7 @@ func (g *Group) pack(prefix string, group byte) {
 	hasPeriods := false
 	for i := range g.logChecks {
 		c := g.logChecks[i].check
-		if g.Searches++; c.Cost > 1 || c.Stream != 0 {
+		if g.Searches++; c.Cost > 1 || c.Stream != 0 || c.Mode.Unconditional() {
 			g.Searches += MostSearches - 1
 		}
 		g.scratch = AppendKey(g.scratch[:0], prefix, c.Log())

@@ -232,8 +232,7 @@ if ARGV[5] then
 end
 
 -- Logs that groups have charged and that later groups of the call have too. If such a group charges the newest slot,
--- it changes only used, and the sum of the slot is written when the call ends. Modes always and refund leave no log here,
--- and other modes charge no log of a budget.
+-- it changes only used, and the sum of the slot is written when the call ends. Modes always and refund leave no log here.
 local busy
 local failed -- the error of a read
 
@@ -329,7 +328,7 @@ while i <= n do
   local busy_log = busy and busy[key]
   if busy_log then
     local up = busy_log.now + ahead + step - 1
-    if mode > 2 or reserves or cost > limit - busy_log.used or (up - up % step) / unit > busy_log.newest then
+    if mode > 2 or reserves or cost > limit - busy_log.used or reserved_of and reserved_of[i] or (up - up % step) / unit > busy_log.newest then
       -- This check needs more of the log.
       if busy_log.changed then
         call('SETRANGE', key, busy_log.at, pack('>I4', busy_log.before + busy_log.used))
