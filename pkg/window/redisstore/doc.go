@@ -63,10 +63,10 @@
 // A server has at most two calls of the script in flight, or Options.Calls. If several instances keep it
 // busy, each has one: its last round trip took more than eight times as long as the shortest of the last
 // minute. If there are fewer, a request is sent at once, or with all that pause ([window.Pauser]). Otherwise it
-// waits and shares the next call, which holds up to 48 requests and reads and writes a busy log once. There is no
-// timer: no request waits for a batch to fill. On a cluster every server has its own queue, and requests on different slots
-// are several EVALSHA in one pipeline. Requests that pause there ask all their servers at once, and
-// wait for the slowest.
+// waits and shares the next call, which holds up to 48 requests. Those that charge the same slot of a log share one
+// read and at most two writes. There is no timer: no request waits for a batch to fill. On a cluster every server has
+// its own queue, and requests on different slots are several EVALSHA in one pipeline. Requests that pause there ask all
+// their servers at once, and wait for the slowest.
 //
 // # Deadlines
 //

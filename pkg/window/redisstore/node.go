@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// maxSearches is how often one call of the script that several requests share searches logs at most.
-	// Redis does nothing else meanwhile: 5 ms if all logs have 10,000 slots, 8 ms if also their limits were lowered.
+	// maxSearches bounds the searches of logs in one call that several requests share, as [script.Group.Searches] counts
+	// them. Redis does nothing else meanwhile: about 5 ms if all logs have 10,000 slots, 10 ms if also limits were lowered.
 	maxSearches = 144
 
 	// maxSearched is how many logs one request may have to search in a call of the script.
 	maxSearched = maxSearches / script.MostSearches
 
-	// maxRequests is how many requests one call decides at most. With more, Redis and this process wait for each other.
+	// maxRequests is how many requests one call decides at most. With 96, this process and Redis often wait for each other.
 	maxRequests = 48
 
 	// maxInFlight is the default of [Options.Calls]: one that the server runs, and one that waits

@@ -6,7 +6,7 @@ import "github.com/slidegate/slidegate/pkg/window"
 // A Message waits in a [Queue].
 type Message interface {
 	Priority() window.Priority
-	Searches() int // how often the server may search logs for it
+	Searches() int // an estimate of how often the server searches logs for it
 	// Restores reports whether the message gives hits back: the queue never removes it.
 	Restores() bool
 }

@@ -22,7 +22,7 @@ type Group struct {
 
 	// What the checks are.
 	Charges  bool            // they charge something if the group is allowed
-	Searches int             // how often the script may search logs
+	Searches int             // an estimate of how often the script searches logs: see MostSearches
 	InFlight bool            // one is in flight
 	Priority window.Priority // the highest
 

@@ -9,8 +9,7 @@
 --             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund. +8 if the
 --                     charge may be taken back: it then marks the log for a second or
 --                     two. +16 asks for that mark if the check is denied or nothing
---                     remains. +128 if a later group of the call has a check of the
---                     same log.
+--                     remains. +128 if a later check of the call has the same log.
 --             group   1 for the last check of a group, 0 for others. The last check
 --                     also stands for checks that need no log: +2 if one of them
 --                     denies the group, +4 if there are checks of mode any, +8 if one
