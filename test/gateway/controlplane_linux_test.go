@@ -42,7 +42,7 @@ provider:
       type: Host
       host: {configHome: %[2]q, dataHome: %[3]q, stateHome: %[4]q, runtimeDir: %[5]q}
 logging: {level: {default: info}}
-extensionApis: {enableBackend: true, enableLua: true}
+extensionApis: {enableBackend: true, enableLua: true, enableEnvoyPatchPolicy: true}
 rateLimit:
   timeout: 20s
   failClosed: true
@@ -119,7 +119,17 @@ func newControlPlane(t *testing.T, redis string) *controlPlane {
 	e.must(os.MkdirAll(bin, 0o755))
 	e.must(os.Symlink(envoy, filepath.Join(bin, "envoy")))
 
-	application := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // before its end the server does not see that the client leaves
+		switch cost := r.Header.Get("X-Spends"); {
+		case len(r.Header["X-Api-Key"]) > 1:
+			w.WriteHeader(http.StatusBadRequest)
+		case cost == "unknown":
+			<-r.Context().Done()
+		case cost != "":
+			w.Header().Set("X-Cost", cost)
+		}
+	}))
 	t.Cleanup(application.Close)
 	address := strings.Split(application.Listener.Addr().String(), ":")
 	e.write("resources/gateway.yaml", fmt.Sprintf(resources, address[0], address[1]))
