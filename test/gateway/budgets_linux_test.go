@@ -49,9 +49,9 @@ descriptors:
 }
 
 // spend asks for at most so many tokens. The application answers with the cost. It returns 0 if there is no answer.
-func (s stack) spend(ctx context.Context, key string, tokens int, cost string, change ...func(http.Header)) int {
+func (s stack) spend(ctx context.Context, key string, tokens any, cost string, change ...func(http.Header)) int {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+listener, strings.NewReader(fmt.Sprintf(`{"prompt": %q, "max_tokens": %d}`, strings.Repeat("x", 900<<10), tokens)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+listener, strings.NewReader(fmt.Sprintf(`{"prompt": %q, "max_tokens": %v}`, strings.Repeat("x", 900<<10), tokens)))
 	s.must(err)
 	r.Host = "www.example.com"
 	r.Header = http.Header{"Content-Type": {"application/json"}, "X-Api-Key": {key}, "X-Spends": {cost}}
@@ -99,7 +99,7 @@ func TestBudgets(t *testing.T) {
 		t.Errorf("got %d, want 429: 7000 are spent, and 4000 asked for", got)
 	}
 	want("k1", 7000, 0)
-	another := func(h http.Header) { h.Add("X-Api-Key", "k3") }
+	another := func(h http.Header) { h.Add("X-Api-Key", "k3"); h.Set("X.Api.Key", "k3") }
 	if got := s.spend(t.Context(), "k1", 3000, "2000", another); got != ok {
 		t.Errorf("a repeated header: got %d", got)
 	}
@@ -125,4 +125,12 @@ func TestBudgets(t *testing.T) {
 		}
 	}
 	want("k4", 3, 0)
+
+	if got := s.spend(t.Context(), "k4", "1e30", "1"); got != denied {
+		t.Errorf("an estimate without a bound: got %d, want 429", got)
+	}
+	rls.Stop()
+	if got := s.spend(t.Context(), "k4", 10, "1"); got != http.StatusInternalServerError {
+		t.Errorf("without rls: got %d, want 500", got)
+	}
 }

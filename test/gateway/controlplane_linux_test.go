@@ -122,7 +122,7 @@ func newControlPlane(t *testing.T, redis string) *controlPlane {
 	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // before its end the server does not see that the client leaves
 		switch cost := r.Header.Get("X-Spends"); {
-		case len(r.Header["X-Api-Key"]) > 1:
+		case len(r.Header["X-Api-Key"]) > 1 || r.Header.Get("X.Api.Key") != "":
 			w.WriteHeader(http.StatusBadRequest)
 		case cost == "unknown":
 			<-r.Context().Done()
