@@ -129,7 +129,9 @@ func TestBudgets(t *testing.T) {
 	if got := s.spend(t.Context(), "k4", "1e30", "1"); got != denied {
 		t.Errorf("an estimate without a bound: got %d, want 429", got)
 	}
-	rls.Stop()
+	if _, err := rls.Stop(); err != nil {
+		t.Error(err)
+	}
 	if got := s.spend(t.Context(), "k4", 10, "1"); got != http.StatusInternalServerError {
 		t.Errorf("without rls: got %d, want 500", got)
 	}
