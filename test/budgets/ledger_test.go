@@ -1,6 +1,7 @@
 package budgets
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -400,6 +401,10 @@ func TestLedger(t *testing.T) {
 				}
 				if spent, most := tokens-tr.rest("tokens", key), tr.most(); spent > most {
 					t.Errorf("rls has charged %d, and costs and estimates are %d", spent, most)
+				}
+				const retried = `slidegate_budget_requests_total{domain="edge",outcome="retried",rule="tokens"}`
+				if got, want := cmp.Or(stack.Metric(t, tr.rls[0], retried), "0"), fmt.Sprint(tr.app.retried()); got != want {
+					t.Errorf("%s: got %s, and %s requests were tried more than once", retried, got, want)
 				}
 			})
 		})

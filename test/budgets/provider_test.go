@@ -102,6 +102,18 @@ func (p *provider) ledger(key string) (tokens, money, requests int) {
 	return p.spent[key], p.money[key], p.all
 }
 
+// retried returns how many requests came more than once.
+func (p *provider) retried() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, tries := range p.tries {
+		if tries > 1 {
+			n++
+		}
+	}
+	return n
+}
+
 // gotForged reports whether a request had a header that only calls of Envoy have.
 func (p *provider) gotForged() bool {
 	p.mu.Lock()
