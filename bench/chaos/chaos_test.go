@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,15 +30,21 @@ func TestFaults(t *testing.T) {
 	o := defaults()
 	o.callers, o.rate, o.only = 12, 400, regexp.MustCompile("restart empty|replies dropped|SCRIPT FLUSH")
 	o.warmUp, o.lasts, o.recovery = 300*time.Millisecond, 500*time.Millisecond, time.Second
-	m, err := measure(t.Context(), &o, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(m.results); n != 3 {
-		t.Fatalf("got %d results, want 3", n)
-	}
-	for _, f := range m.failures() {
-		t.Error(f)
+	var m measured
+	for range 5 { // if the machine stalls, rls answers no call by Redis
+		var err error
+		if m, err = measure(t.Context(), &o, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(m.results); n != 3 {
+			t.Fatalf("got %d results, want 3", n)
+		}
+		for _, f := range m.failures() {
+			t.Error(f)
+		}
+		if !slices.ContainsFunc(m.results, func(r *result) bool { return r.ledger.exact == 0 }) {
+			break
+		}
 	}
 	var out bytes.Buffer
 	m.write(&out)

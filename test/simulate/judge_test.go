@@ -47,6 +47,18 @@ func TestJudge(t *testing.T) {
 const (
 	timeStatement = "local time = redis.call('TIME')\n"
 	asGiven       = "local time = {0, ARGV[#ARGV]}\nARGV[#ARGV] = nil\n"
+	// Keys expire only where they did in the run, however long Redis takes for its calls.
+	withoutExpiry = `local server = redis
+local redis = {pcall = server.pcall, call = function(...)
+  local name, key, value, option = ...
+  if name == 'PEXPIRE' then
+    return 1
+  elseif name == 'SET' and option == 'PX' then
+    return server.call(name, key, value)
+  end
+  return server.call(...)
+end}
+`
 )
 
 // same runs the call on a server, and compares the replies.
@@ -56,7 +68,7 @@ func (c *scriptCall) same(t *testing.T, client *redis.Client) error {
 			return err
 		}
 	}
-	args := []any{"eval", strings.Replace(c.text, timeStatement, asGiven, 1), len(c.keys)}
+	args := []any{"eval", withoutExpiry + strings.Replace(c.text, timeStatement, asGiven, 1), len(c.keys)}
 	for _, s := range append(append(append([]string{}, c.keys...), c.argv...), fmt.Sprint(c.clock)) {
 		args = append(args, s)
 	}
