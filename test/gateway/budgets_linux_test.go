@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -41,7 +42,7 @@ descriptors:
 			return fmt.Errorf("got status %d", status)
 		}
 		if spent, _ := budgetOf(t, rls, "probe", limit); spent == 0 {
-			return fmt.Errorf("nothing is spent")
+			return errors.New("nothing is spent")
 		}
 		return nil
 	})
